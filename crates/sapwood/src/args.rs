@@ -316,9 +316,10 @@ pub enum Command {
     Repair(Repair),
     /// Check the vault for damage, and list the snapshots that it affects
     Verify {
-        /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)
-        #[arg(value_parser = parse_name)]
-        name: Option<String>,
+        /// Only these disks: vm/disk; vm for all its disks; or a pattern with * and ?, such as 'web*/vda'. Or only this
+        /// snapshot: vm/disk@SNAP
+        #[arg(value_name = "DISK|PATTERN|SNAPSHOT", value_parser = parse_name)]
+        names: Vec<String>,
         /// Also read all chunks
         #[arg(long)]
         data: bool,

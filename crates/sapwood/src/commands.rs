@@ -66,6 +66,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             study::run(args, paths, chunk, source_format.as_deref())
         }
         Command::Repair(a) => verify::repair::run(args, a),
-        Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),
+        Command::Verify { names, data } => verify::run(args, names, *data),
     }
 }

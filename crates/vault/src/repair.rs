@@ -28,7 +28,7 @@ use crate::reclaim::gc::COMPACT_AT_COLLECTION;
 use crate::reclaim::released::{delete_released, end_and_delete_released};
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::verify::findings::{Damage, Reads};
-use crate::verify::{Purpose, VerifyReport};
+use crate::verify::{Purpose, Scope, VerifyReport};
 use damaged_container::DamagedContainer;
 use format::{names, ContainerEntry, ContainerId, DiskId, WriterKind};
 use image::{ImageError, Source};
@@ -88,8 +88,9 @@ impl Vault {
     /// What keeps it from looking, or from writing. What stays damaged is in the report.
     pub fn repair(&self, options: &RepairOptions<'_>, progress: &Progress) -> Result<RepairReport> {
         let reads = if options.data { Reads::All } else { Reads::Recorded };
-        let what = options.disk.as_deref().map(|disk| (disk, None));
-        let before = self.verify_reading(what, &reads, Purpose::Repair, progress)?;
+        let one = options.disk.as_deref().map(|disk| [disk]);
+        let scope = one.as_ref().map_or(Scope::Everything, |one| Scope::Disks(one));
+        let before = self.verify_reading(scope, &reads, Purpose::Repair, progress)?;
         let mut report = RepairReport::default();
         if before.damaged.is_empty() {
             return Ok(report);
@@ -107,7 +108,7 @@ impl Vault {
         repair.report.before = before.damaged.clone();
         let found = if is_more_seen {
             drop(before);
-            self.verify_reading(what, &reads, Purpose::Repair, progress)?
+            self.verify_reading(scope, &reads, Purpose::Repair, progress)?
         } else {
             before
         };
@@ -129,7 +130,7 @@ impl Vault {
             reads if is_cut => reads,
             _ => Reads::Only(containers_damaged),
         };
-        let after = self.verify_reading(what, &reads, Purpose::Repair, progress)?;
+        let after = self.verify_reading(scope, &reads, Purpose::Repair, progress)?;
         report.after = after.damaged;
         report.lost = LostChunks { bad: after.bad, lacks_owners: after.lacks_owners, is_cut: after.is_cut };
         Ok(report)

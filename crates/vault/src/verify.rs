@@ -99,6 +99,16 @@ pub struct VerifyReport {
     pub(crate) is_cut: bool,
 }
 
+/// What is looked at.
+#[derive(Clone, Copy)]
+pub(crate) enum Scope<'a> {
+    Everything,
+    /// These disks, as a whole.
+    Disks(&'a [&'a str]),
+    /// One snapshot: its disk, and what names it.
+    Snapshot(&'a str, &'a str),
+}
+
 /// What it is run for: this decides how what was found is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -136,14 +146,32 @@ impl Vault {
         data: bool,
         progress: &Progress,
     ) -> Result<VerifyReport> {
+        match what {
+            None => self.verify_scope(Scope::Everything, data, progress),
+            Some((disk, None)) => self.verify_scope(Scope::Disks(&[disk]), data, progress),
+            Some((disk, Some(snapshot))) => {
+                self.verify_scope(Scope::Snapshot(disk, snapshot), data, progress)
+            }
+        }
+    }
+
+    /// [`Vault::verify`] of some disks. What they share is looked at once.
+    ///
+    /// # Errors
+    /// Also if one of them does not exist: then none is looked at.
+    pub fn verify_disks(&self, disks: &[&str], data: bool, progress: &Progress) -> Result<VerifyReport> {
+        self.verify_scope(Scope::Disks(disks), data, progress)
+    }
+
+    fn verify_scope(&self, scope: Scope<'_>, data: bool, progress: &Progress) -> Result<VerifyReport> {
         let reads = if data { Reads::All } else { Reads::Recorded };
-        self.verify_reading(what, &reads, Purpose::Verify, progress)
+        self.verify_reading(scope, &reads, Purpose::Verify, progress)
     }
 
     /// [`Vault::verify`], which reads the chunks of some containers.
     pub(crate) fn verify_reading(
         &self,
-        what: Option<(&str, Option<&str>)>,
+        scope: Scope<'_>,
         reads: &Reads,
         purpose: Purpose,
         progress: &Progress,
@@ -160,30 +188,56 @@ impl Vault {
             known: Known::new(self, progress),
             more: More::default(),
         };
-        run.vault_file()?;
-        match what {
-            Some((disk, snapshot)) => {
-                let at = disks::one(self, disk)?;
-                run.disk(&at, snapshot)?;
-            }
-            None => {
-                let (disks, nameless) = disks::all(self)?;
-                for (object, why) in nameless {
-                    run.report.damaged.push(Damage { object, why, snapshots: Vec::new() });
-                }
-                run.announce(&disks)?;
-                for at in &disks {
-                    run.disk(at, None)?;
-                }
-                run.popular_set()?;
-                run.hooks()?;
+        match run.look(scope) {
+            Ok(()) => run.finish(matches!(scope, Scope::Everything)),
+            Err(e) => {
+                run.keep_sound();
+                Err(e)
             }
         }
-        run.finish(what.is_none())
     }
 }
 
 impl Verification<'_> {
+    /// Looks at what is asked for.
+    fn look(&mut self, scope: Scope<'_>) -> Result<()> {
+        self.vault_file()?;
+        match scope {
+            Scope::Snapshot(disk, snapshot) => self.disk(&disks::one(self.vault, disk)?, Some(snapshot))?,
+            Scope::Disks(names) => {
+                let found = names.iter().map(|name| disks::one(self.vault, name));
+                let found = found.collect::<Result<Vec<_>>>()?;
+                let mut looked = HashSet::new();
+                for at in found.iter().filter(|at| looked.insert(at.folder.disk)) {
+                    self.disk(at, None)?;
+                }
+            }
+            Scope::Everything => {
+                let (disks, nameless) = disks::all(self.vault)?;
+                for (object, why) in nameless {
+                    self.report.damaged.push(Damage { object, why, snapshots: Vec::new() });
+                }
+                self.announce(&disks)?;
+                for at in &disks {
+                    self.disk(at, None)?;
+                }
+                self.popular_set()?;
+                self.hooks()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what is known of the disks that were looked at before an error, or a signal, ended it: if nothing was damaged.
+    fn keep_sound(&mut self) {
+        let others = &self.known.others;
+        let is_sound = others.gone.is_empty() && others.owners.values().all(|o| o.found.is_empty());
+        let is_sound = is_sound && self.report.damaged.is_empty();
+        if is_sound && !self.looked.is_empty() && self.purpose == Purpose::Verify {
+            self.keep(false);
+        }
+    }
+
     /// Damage in `vault.json` and its copy. One of them is enough.
     fn vault_file(&mut self) -> Result<()> {
         self.report.objects_checked += 2;
@@ -514,14 +568,15 @@ impl Verification<'_> {
 
     /// Compares the other disks with what is damaged in owners of whose containers they may reference some, and ends.
     fn finish(mut self, everything: bool) -> Result<VerifyReport> {
-        // A job verifies its disks one by one: a thousand clones of a damaged template are not compared with each other each time.
+        // Each clone of a damaged template would be compared with all others each time that one of them is verified.
         let others = &self.known.others;
         let is_known = matches!((self.purpose, self.reads), (Purpose::Verify, Reads::Recorded));
         let is_news = if is_known { others.is_any_bad_unread() } else { others.is_any_bad() };
         if !everything && is_news {
             self.known.compare_others(None, true)?;
-        } else if !everything {
-            self.report.others_left = self.known.others.is_any_bad();
+        } else if !everything && self.known.others.is_any_bad() {
+            let is_left = |at: &DiskAt| !self.known.compared.contains(&at.folder.disk);
+            self.report.others_left = disks::all(self.vault)?.0.iter().any(is_left);
         }
         let others = std::mem::take(&mut self.known.others);
         let mut gone = others.gone;

@@ -99,7 +99,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
             "sapwood status --warn-age 30h --prometheus /var/lib/prometheus/node-exporter/sapwood.prom",
         ],
     ),
-    ("verify", &["sapwood verify", "sapwood verify web01/vda --data"]),
+    ("verify", &["sapwood verify", "sapwood verify 'web*/vda' --data"]),
     ("repair", &["sapwood repair --data --from-vault /mnt/second/vault --from-source /images/web01.qcow2"]),
     ("gc", &["sapwood gc", "sapwood gc --dry-run"]),
     (

@@ -151,8 +151,8 @@ fn with_what_is_left(snapshot: &str, e: anyhow::Error) -> anyhow::Error {
         return e;
     }
     e.context(format!(
-        "{snapshot}: cannot be restored whole; `sapwood repair` may heal it; `sapwood files` and `sapwood nbd` read what is \
-         whole, and other snapshots may be"
+        "{snapshot}: cannot be restored whole; `sapwood files` and `sapwood nbd` read what is whole, and other \
+         snapshots may be"
     ))
 }
 

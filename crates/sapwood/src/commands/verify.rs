@@ -5,30 +5,45 @@ pub mod repair;
 
 use crate::args::Args;
 use crate::commands::names::{open, split};
+use crate::commands::snapshots::pattern::{self, Named};
 use crate::progress::watch;
 use crate::terminal::exit_code::DAMAGED;
+use crate::terminal::outcome::with_damage;
 use crate::terminal::output::{counted, print_json, rate, size};
 use crate::terminal::streams::{errln, outln, toldln};
 use anyhow::Result;
 use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::{Damage, VerifyReport};
+use vault::{Damage, VaultError, VerifyReport};
 
 /// Snapshots of one line; the rest is counted.
 const SNAPSHOTS_MAX: usize = 20;
 
-pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
+pub fn run(args: &Args, names: &[String], data: bool) -> Result<ExitCode> {
     let vault = open(args)?;
-    let what = name.map(|n| match n.split_once('@') {
-        Some((disk, snapshot)) => (disk, Some(snapshot)),
-        None => (n, None),
-    });
     let start = Instant::now();
-    let report = watch(args.quiet, name.unwrap_or("verify"), |p| vault.verify(what, data, p))?;
+    let (report, hidden) = match names {
+        [] => (watch(args.quiet, "verify", |p| vault.verify(None, data, p))?, Vec::new()),
+        [name] if name.contains('@') => {
+            let (disk, snapshot) = split(name);
+            let what = Some((disk, Some(snapshot)));
+            (watch(args.quiet, name, |p| vault.verify(what, data, p))?, Vec::new())
+        }
+        names => {
+            if let Some(name) = names.iter().find(|name| name.contains('@')) {
+                let why = format!("{name}: verify one snapshot at a time, or whole disks");
+                return Err(VaultError::Usage(why).into());
+            }
+            let Named { disks, damaged } = pattern::find(&vault, names, false)?;
+            let disks: Vec<&str> = disks.iter().map(String::as_str).collect();
+            let of = if let [one] = disks[..] { one } else { "verify" };
+            (watch(args.quiet, of, |p| vault.verify_disks(&disks, data, p))?, damaged)
+        }
+    };
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
-        print_report(&report, seconds);
+        print_report(&report, &hidden, seconds);
     } else {
         for d in &report.damaged {
             outln!("{}: {}; {}", d.object, d.why, affected(d));
@@ -45,10 +60,12 @@ pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
     if let Some(why) = &report.unrecorded {
         errln!("sapwood: damaged containers could not be recorded, backups may still match them: {why}");
     }
-    Ok(if report.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
+    let hidden = with_damage(&hidden);
+    Ok(if report.damaged.is_empty() { hidden } else { ExitCode::from(DAMAGED) })
 }
 
-fn print_report(r: &VerifyReport, seconds: f64) {
+/// `hidden`: damage that may keep disks from being found that the patterns fit.
+fn print_report(r: &VerifyReport, hidden: &[String], seconds: f64) {
     let damaged: Vec<_> = r.damaged.iter().map(damage_json).collect();
     print_json(&json!({
         "disk_count": r.disks,
@@ -61,6 +78,7 @@ fn print_report(r: &VerifyReport, seconds: f64) {
         "others_left": r.others_left,
         "is_kept": r.not_kept.is_none(),
         "damaged": damaged,
+        "damage": hidden,
     }));
 }
 

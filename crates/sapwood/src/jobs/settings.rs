@@ -19,6 +19,7 @@ const COMMAND_TIMEOUT: u64 = 3600;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Settings {
     disks: Option<Disks>,
+    store: Option<String>,
     schedule: Option<Schedule>,
     zone: Option<Zone>,
     limit: Option<Rate>,
@@ -41,7 +42,38 @@ pub(super) struct Settings {
     pool: Option<PathBuf>,
 }
 
-/// `[defaults]`: anything but disks.
+impl Settings {
+    /// Whether they say what is to be done to disks that are in a vault already.
+    fn is_upkeep(&self) -> bool {
+        let verifies = self.verify.is_some_and(|verify| verify != Verify::No);
+        verifies
+            || self.gc == Some(true)
+            || self.retain.is_some()
+            || self.recompress.is_some()
+            || self.copy_to.is_some()
+    }
+
+    fn without_upkeep(self) -> Settings {
+        Settings { retain: None, copy_to: None, verify: None, gc: None, recompress: None, ..self }
+    }
+
+    /// One that is about backups.
+    fn of_backups(&self) -> Option<&'static str> {
+        let all = [
+            ("limit", self.limit.is_some()),
+            ("tags", !self.tags.0.is_empty()),
+            ("warn_age", self.warn_age.is_some()),
+            ("policy", self.policy.is_some()),
+            ("isolate", self.isolate.is_some()),
+            ("codec", self.codec.is_some()),
+            ("scratch", self.scratch.is_some()),
+            ("pool", self.pool.is_some()),
+        ];
+        all.into_iter().find_map(|(name, is_set)| is_set.then_some(name))
+    }
+}
+
+/// `[defaults]`: anything but disks and a store.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(try_from = "Settings")]
 pub(super) struct Defaults(Settings);
@@ -50,9 +82,10 @@ impl TryFrom<Settings> for Defaults {
     type Error = &'static str;
 
     fn try_from(settings: Settings) -> Result<Self, Self::Error> {
-        match settings.disks {
-            Some(_) => Err("disks are for a job; put them below [jobs.NAME.disks]"),
-            None => Ok(Defaults(settings)),
+        match (&settings.disks, &settings.store) {
+            (Some(_), _) => Err("disks are for a job; put them below [jobs.NAME.disks]"),
+            (_, Some(_)) => Err("the vault of all jobs is the store at the top of the file"),
+            (None, None) => Ok(Defaults(settings)),
         }
     }
 }
@@ -70,13 +103,26 @@ impl Defaults {
 pub(super) struct OwnSettings(Settings, Disks);
 
 impl TryFrom<Settings> for OwnSettings {
-    type Error = &'static str;
+    type Error = String;
 
     fn try_from(mut settings: Settings) -> Result<Self, Self::Error> {
         let disks = settings.disks.take();
-        let disks = disks
-            .ok_or("has no disks; add a table like disks = { \"web01/vda\" = \"/images/web01.qcow2\" }")?;
-        Ok(OwnSettings(settings, disks))
+        let disks = disks.ok_or(
+            "has no disks; add a table like disks = { \"web01/vda\" = \"/images/web01.qcow2\" }, or disks = \"all\" to \
+             look after what the vault has",
+        )?;
+        match (&disks, settings.of_backups()) {
+            (Disks::From(_), _) if settings.store.is_some() => {
+                Err("a store is for a job with disks = \"all\": backups go to that of the file".into())
+            }
+            (Disks::AllThere, _) if !settings.is_upkeep() => {
+                Err("has nothing to do with all disks: add verify, gc, retain, recompress or copy_to".into())
+            }
+            (Disks::AllThere, Some(name)) => {
+                Err(format!("backs up nothing with disks = \"all\", so {name} is of no use"))
+            }
+            _ => Ok(OwnSettings(settings, disks)),
+        }
     }
 }
 
@@ -85,8 +131,10 @@ impl TryFrom<Settings> for OwnSettings {
 pub struct Job {
     /// Its name.
     pub name: String,
-    /// Disks and machines, and where they are read.
+    /// Disks and machines, and where they are read. None where it looks after all disks that the vault has.
     pub disks: Vec<(String, DiskSource)>,
+    /// The vault, if it is another one than that of the file.
+    pub store: Option<String>,
     /// When it is due; a job without one runs only when it is named.
     pub schedule: Option<Schedule>,
     /// The zone of the schedule, and of the periods of `retain`.
@@ -144,6 +192,11 @@ impl Job {
         }
     }
 
+    /// Whether it backs up nothing, but looks after all disks that its vault has.
+    pub fn is_upkeep(&self) -> bool {
+        self.disks.is_empty()
+    }
+
     /// Whether it runs commands that the configuration names.
     pub fn has_commands(&self) -> bool {
         self.before.is_some() || self.after.is_some()
@@ -152,6 +205,11 @@ impl Job {
     /// A job's own settings, and the defaults where it has none. Tags of both count.
     pub(super) fn new(name: String, own: OwnSettings, defaults: &Defaults) -> Job {
         let (OwnSettings(own, disks), defaults) = (own, defaults.0.clone());
+        let (disks, defaults) = match disks {
+            Disks::From(disks) => (disks, defaults),
+            // What jobs do to their own disks is not meant for all that the vault has.
+            Disks::AllThere => (Vec::new(), defaults.without_upkeep()),
+        };
         let mut tags = defaults.tags.0;
         tags.extend(own.tags.0);
         let recompress = own.recompress.or(defaults.recompress).map(|level| level.0);
@@ -162,7 +220,8 @@ impl Job {
             own.command_timeout.or(defaults.command_timeout).map_or(COMMAND_TIMEOUT, |s| s.0);
         Job {
             name,
-            disks: disks.0,
+            disks,
+            store: own.store,
             schedule: own.schedule.or(defaults.schedule),
             zone: own.zone.or(defaults.zone).unwrap_or_default(),
             limit: own.limit.or(defaults.limit).map(|r| r.0),

@@ -9,9 +9,14 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The disks and machines of a job, by name, at least one.
+/// The disks of a job.
 #[derive(Clone, Debug)]
-pub struct Disks(pub Vec<(String, DiskSource)>);
+pub enum Disks {
+    /// Disks and machines, by name, at least one.
+    From(Vec<(String, DiskSource)>),
+    /// All that the vault has: `"all"`.
+    AllThere,
+}
 
 /// Where a disk, or the disks of a machine, are read.
 #[derive(Clone, Debug, Deserialize)]
@@ -110,7 +115,7 @@ fn check_name(name: &str) -> Result<(), String> {
 
 impl<'de> Deserialize<'de> for Disks {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(DisksVisitor)
+        from.deserialize_any(DisksVisitor)
     }
 }
 
@@ -120,7 +125,18 @@ impl<'de> Visitor<'de> for DisksVisitor {
     type Value = Disks;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table from disks to sources, such as \"web01/vda\" = \"/images/web01.qcow2\"")
+        f.write_str(
+            "a table from disks to sources, such as \"web01/vda\" = \"/images/web01.qcow2\", or \"all\"",
+        )
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Disks, E> {
+        match text {
+            "all" => Ok(Disks::AllThere),
+            _ => Err(E::custom(format!(
+                "{text:?} is no table from disks to sources; \"all\" is for what the vault has already"
+            ))),
+        }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Disks, A::Error> {
@@ -134,7 +150,7 @@ impl<'de> Visitor<'de> for DisksVisitor {
                 "names no disk; add one, such as \"web01/vda\" = \"/images/web01.qcow2\"",
             ));
         }
-        Ok(Disks(disks))
+        Ok(Disks::From(disks))
     }
 }
 

@@ -143,9 +143,9 @@ fn of_image(e: &ImageError) -> u8 {
 
 /// Says what is damaged beside a result that is whole otherwise.
 pub fn with_damage(damaged: &[String]) -> ExitCode {
-    damaged
-        .iter()
-        .for_each(|line| errln!("sapwood: {line}; `sapwood verify --data` lists the snapshots it affects"));
+    for line in damaged {
+        errln!("sapwood: {line}; `sapwood verify --data` lists the snapshots it affects, `sapwood repair` may heal it");
+    }
     match damaged {
         [] => ExitCode::SUCCESS,
         _ => ExitCode::from(DAMAGED),

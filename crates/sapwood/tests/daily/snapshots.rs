@@ -43,6 +43,27 @@ fn an_older_time_does_not_make_the_latest() {
     assert!(text(&bench, &["snapshots"]).contains("2026-10-31T22:00:00Z"));
 }
 
+/// What clones share is read once.
+#[test]
+fn disks_are_verified_by_patterns() {
+    let bench = Bench::new("balanced");
+    let (clone, other) = (bench.file("clone", &random(1 << 20, 1)), bench.file("other", &random(1 << 20, 2)));
+    for (disk, file) in [("web01/vda", &clone), ("web02/vda", &clone), ("db01/vda", &other)] {
+        bench.done(&["-q", "backup", disk, file, "--force"]);
+    }
+    let verified = |names: &[&str]| {
+        let report = bench.json(&[&["verify", "--data"], names].concat());
+        (report["disk_count"].as_u64().unwrap(), report["data_bytes"].as_u64().unwrap() >> 20)
+    };
+    assert_eq!(verified(&["web02/vda"]), (1, 1));
+    assert_eq!(verified(&["web*"]), (2, 1));
+    assert_eq!(verified(&["*/vda"]), (3, 2));
+    assert_eq!(verified(&["web01", "db01/vda", "web01/vda"]), (2, 2));
+    assert_eq!(verified(&["db01/vda@latest"]), (1, 1));
+    bench.fails(&["verify", "mail*"], FAILED, &["mail*", "no disk has such a name"]);
+    bench.fails(&["verify", "db01/vda@latest", "web*"], USAGE, &["db01/vda@latest: verify one snapshot"]);
+}
+
 #[test]
 fn lists_are_filtered() {
     let bench = Bench::new("balanced");

@@ -326,7 +326,8 @@ fn every_command_prints_what_the_page_says() {
         "sapwood.toml",
         format!(
             "store = '{}'\nstate_dir = '{}'\n[jobs.nightly]\nschedule = 'daily 02:30'\nretain = {{ last = 3 }}\n\
-             gc = true\nverify = 'data'\ncopy_to = '{second}'\n[jobs.nightly.disks]\n'web01/vda' = '{image}'\n",
+             gc = true\nverify = 'data'\ncopy_to = '{second}'\n[jobs.nightly.disks]\n'web01/vda' = '{image}'\n\
+             [jobs.second]\ndisks = 'all'\nstore = '{second}'\nverify = 'metadata'\n",
             bench.store.display(),
             bench.arg("state"),
         )

@@ -411,6 +411,8 @@ fn reading(s: &mut Scene) {
     s.says("nbd web01/vda --cache much");
     s.says("verify none/vda");
     s.says("verify web01/vda@zz");
+    s.says("verify web01/vda@latest db01/vda");
+    s.says("verify none*");
     s.says("map none/vda");
     s.says("stats none/vda");
     s.says("study …/none");

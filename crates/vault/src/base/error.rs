@@ -14,7 +14,10 @@ pub type Result<T> = std::result::Result<T, VaultError>;
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// An object of the vault is damaged.
-    #[error("{object}: damaged: {why}; `sapwood verify --data` lists the snapshots it affects")]
+    #[error(
+        "{object}: damaged: {why}; `sapwood verify --data` lists the snapshots it affects, `sapwood repair` may heal \
+         it"
+    )]
     Corrupt {
         /// The object.
         object: String,
@@ -22,7 +25,9 @@ pub enum VaultError {
         why: String,
     },
     /// An object that a manifest names is gone.
-    #[error("{object}: missing; `sapwood verify` lists the snapshots it affects")]
+    #[error(
+        "{object}: missing; `sapwood verify` lists the snapshots it affects, `sapwood repair` may heal it"
+    )]
     Missing {
         /// The object.
         object: String,

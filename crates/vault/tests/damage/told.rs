@@ -6,7 +6,9 @@ use super::{harm, kind_of, manifest, recipe_parts, Fixture, Harm, Kind, TestStor
 use format::{names, Context, DiskId, Table, Verifications};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use vault::{Progress, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM};
+use vault::{
+    Damage, Progress, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM,
+};
 
 /// What `docs/flows/verify.md` says is not told: the names of referrer records say all that they say, and the others are of
 /// living processes.
@@ -152,6 +154,47 @@ fn known_damage_is_told_until_it_is_healed() {
         }
     }
     assert!(shared > 0);
+}
+
+/// What disks share is read once, and what is damaged is told as by verifications of each.
+#[test]
+fn disks_are_verified_together() {
+    let mut rng = rng(seed("disks_are_verified_together"));
+    let (mut once, mut shared) = (0, 0);
+    for policy in [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC] {
+        let f = Fixture::new(policy, &mut rng);
+        let together = |store: &TestStore, data| {
+            store.vault().unwrap().verify_disks(&DISKS, data, &Progress::default()).unwrap()
+        };
+        let each = |store: &TestStore, data| {
+            let vault = store.vault().unwrap();
+            DISKS.map(|disk| vault.verify(Some((disk, None)), data, &Progress::default()).unwrap())
+        };
+        let (whole, parts) = (together(&f.store, true), each(&f.store, true));
+        assert_eq!((whole.disks, &whole.damaged[..]), (2, &[][..]));
+        assert_eq!(whole.snapshots, parts.iter().map(|part| part.snapshots).sum::<u64>());
+        let of_parts: u64 = parts.iter().map(|part| part.data_bytes).sum();
+        assert!(whole.data_bytes <= of_parts, "{}: {} of {of_parts}", policy.name, whole.data_bytes);
+        once += of_parts - whole.data_bytes;
+        for object in f.store.objects().into_iter().filter(|o| kind_of(o) == Some(Kind::Data)) {
+            let store = f.store.copy();
+            harm(&store, &object, &Harm::Flip(f.store.len(&object) / 2, 3));
+            let told = |damaged: Vec<Damage>| damaged.into_iter().find(|d| d.object == object);
+            let what = format!("{}: {object}", policy.name);
+            // That of each disk compares the other one with what it has found.
+            let alone = each(&store.copy(), true).into_iter().find_map(|part| told(part.damaged));
+            assert_eq!(told(together(&store, true).damaged), alone, "{what}");
+            assert_eq!(told(together(&store, false).damaged), alone, "{what}: it is known now");
+            let affected = alone.map_or(Vec::new(), |damage| damage.snapshots);
+            shared += u32::from(DISKS.iter().all(|disk| affected.iter().any(|s| s.starts_with(disk))));
+        }
+        let vault = f.store.copy().vault().unwrap();
+        let wrong = vault.verify_disks(&[DISKS[0], "none/vda"], true, &Progress::default());
+        assert!(matches!(wrong, Err(VaultError::NotFound { .. })), "{wrong:?}");
+        let twice = vault.verify_disks(&[DISKS[0], DISKS[0]], false, &Progress::default()).unwrap();
+        assert_eq!(twice.disks, 1);
+    }
+    assert!(once > 0 && shared > 0, "{once} bytes, {shared} objects");
 }
 
 /// Bytes at the start, in the middle and at the end of what is in an object.

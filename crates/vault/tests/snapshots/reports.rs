@@ -1,5 +1,6 @@
 //! What `stats`, `map` and `study` say, compared with what is there.
 
+use crate::between::Between;
 use crate::common;
 use crate::common::{backup, image, next_version, rng, seed};
 use rand::RngExt;
@@ -7,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use store::{LocalStore, ObjectStore};
-use vault::{Cell, Policy, Progress, Rewrite, Study, Vault, BALANCED, CONVENTIONAL};
+use store::{LocalStore, ObjectStore, SimFs, SimStore};
+use vault::{Cell, Policy, Progress, Rewrite, Study, Vault, VaultError, BALANCED, CONVENTIONAL};
 
 fn bytes_on(store: &dyn ObjectStore) -> u64 {
     let mut sum = 0;
@@ -282,6 +283,34 @@ fn a_hold_says_what_it_is_for() {
     vault.end_hold_for("vm/disk", "latest", "a restore").unwrap();
     let entry = vault.find("vm/disk", "latest").unwrap();
     assert!(!entry.held && entry.tags.is_empty());
+}
+
+/// Hours may have gone into the disks that were looked at before a signal came.
+#[test]
+fn a_verification_that_is_stopped_keeps_what_it_has_found_sound() {
+    let fs = SimFs::new(1);
+    let vault = Vault::init(Arc::new(SimStore::create_on(fs.clone()).unwrap()), &BALANCED).unwrap();
+    let disks = ["a/vda", "b/vda"];
+    for (n, disk) in disks.iter().enumerate() {
+        backup(&vault, disk, &testing::noise(n as u64, 1 << 20), BALANCED).unwrap();
+    }
+    let known = || vault.health().unwrap().disks.iter().map(|d| d.verified.is_some()).collect::<Vec<bool>>();
+    let mut kept = HashMap::new();
+    for at in 0.. {
+        let progress = Arc::new(Progress::default());
+        let stop = progress.clone();
+        let store =
+            Between::new(SimStore::open_on(fs.clone()).unwrap(), at, 0, Box::new(move || stop.cancel()));
+        match Vault::open(Arc::new(store)).unwrap().verify_disks(&disks, true, &progress) {
+            Err(VaultError::Cancelled) => *kept.entry(known()).or_insert(0) += 1,
+            ended => {
+                assert_eq!(ended.unwrap().damaged, []);
+                break;
+            }
+        }
+    }
+    assert_eq!(known(), [true, true]);
+    assert!(kept[&vec![false, false]] > 0 && kept[&vec![true, false]] > 0 && kept.len() == 2, "{kept:?}");
 }
 
 /// What is kept of verifications may be lost and damaged: nothing is known of them then, and the next one makes it anew.

@@ -40,7 +40,8 @@ fn next_due(job: &Job, now: i64) -> Option<i64> {
 fn row(job: &Job, now: i64) -> Vec<String> {
     let schedule = job.schedule.as_ref().map_or("only by name", |s| s.text());
     let next = next_due(job, now).map(|t| job.zone.show(t)).unwrap_or_default();
-    vec![job.name.clone(), job.disks.len().to_string(), schedule.to_owned(), next]
+    let disks = if job.is_upkeep() { "all".to_owned() } else { job.disks.len().to_string() };
+    vec![job.name.clone(), disks, schedule.to_owned(), next]
 }
 
 fn json_of(job: &Job, now: i64) -> Value {
@@ -51,6 +52,7 @@ fn json_of(job: &Job, now: i64) -> Value {
     json!({
         "job": job.name,
         "disks": disks.collect::<Vec<_>>(),
+        "store": job.store,
         "schedule": job.schedule.as_ref().map(|s| s.text()),
         "next_due": next_due(job, now),
     })

@@ -3,7 +3,7 @@
 use super::report::{outcome_of, JobReport};
 use crate::args::{Args, Backup};
 use crate::commands::backup::{domains_of, Backed, Machine};
-use crate::commands::names::open_at;
+use crate::commands::names::{open_at, split};
 use crate::commands::snapshots::copy::options as copy_options;
 use crate::jobs::settings::Job;
 use crate::jobs::shell_command;
@@ -16,9 +16,13 @@ use crate::terminal::outcome::one_line;
 use crate::terminal::output::counted;
 use crate::terminal::streams::{errln, outln};
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::time::Instant;
 use vault::{CopyReport, Vault, VaultError};
+
+/// Disks with damaged snapshots that a message names; more are counted.
+const DISKS_NAMED_MAX: usize = 4;
 
 /// A run of a job on a store.
 pub struct JobRun<'a> {
@@ -60,6 +64,37 @@ impl<'a> JobRun<'a> {
 
     /// What needs the vault.
     fn work(&mut self, vault: &Vault) {
+        let disks = if self.job.is_upkeep() { self.all_disks(vault) } else { self.back_up_all(vault) };
+        let uncopied = self.copy(vault, &disks);
+        // Of a disk whose backup or copy failed nothing is deleted.
+        for disk in disks.iter().filter(|d| !uncopied.contains(d)) {
+            self.step(disk, |run| run.retain(vault, disk));
+        }
+        self.verify(vault, &disks);
+        self.step("gc", |run| run.collect(vault));
+        let until = self.job.recompress_for.and_then(|limit| Instant::now().checked_add(limit));
+        for disk in &disks {
+            self.step(disk, |run| run.recompress(vault, disk, until));
+        }
+    }
+
+    /// The disks that the vault has. What hides others is a failure.
+    fn all_disks(&mut self, vault: &Vault) -> Vec<String> {
+        match vault.disk_names() {
+            Ok((disks, damaged)) => {
+                damaged.into_iter().for_each(|line| self.failed(Outcome::Failed, line));
+                disks
+            }
+            Err(e) => {
+                let e = e.into();
+                self.failed(outcome_of(&e), one_line(&e));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Backs up each disk and machine. Returns the disks that have a new snapshot.
+    fn back_up_all(&mut self, vault: &Vault) -> Vec<String> {
         self.find_machines();
         let mut stored = Vec::new();
         for (disk, source) in &self.disks.clone() {
@@ -86,19 +121,7 @@ impl<'a> JobRun<'a> {
                 }
             }
         }
-        let uncopied = self.copy(vault);
-        // Of a disk whose backup or copy failed nothing is deleted.
-        for disk in stored.iter().filter(|d| !uncopied.contains(d)) {
-            self.step(disk, |run| run.retain(vault, disk));
-        }
-        for disk in &stored {
-            self.step(disk, |run| run.verify(vault, disk));
-        }
-        self.step("gc", |run| run.collect(vault));
-        let until = self.job.recompress_for.and_then(|limit| Instant::now().checked_add(limit));
-        for disk in &stored {
-            self.step(disk, |run| run.recompress(vault, disk, until));
-        }
+        stored
     }
 
     /// Sets the disks: of those that the job names by a pattern all that there are now.
@@ -163,14 +186,14 @@ impl<'a> JobRun<'a> {
     }
 
     /// Copies the job's disks to the other vault, with what earlier runs have left to do, also where the backup failed.
-    /// Returns those that are not all there.
-    fn copy(&mut self, vault: &Vault) -> Vec<String> {
+    /// Returns those that are not all there; where they cannot be listed, those that were backed up.
+    fn copy(&mut self, vault: &Vault, backed_up: &[String]) -> Vec<String> {
         let Some(url) = &self.job.copy_to else { return Vec::new() };
         let disks = match self.disks_in(vault) {
             Ok(disks) => disks,
             Err(e) => {
                 self.failed(outcome_of(&e), format!("nothing was copied: {}", one_line(&e)));
-                return Vec::new();
+                return backed_up.to_vec();
             }
         };
         let to = match open_at(self.args, url) {
@@ -193,7 +216,7 @@ impl<'a> JobRun<'a> {
     fn disks_in(&self, vault: &Vault) -> Result<Vec<String>> {
         let is_its = |disk: &String| {
             let machine = disk.split_once('/').map_or("", |(machine, _)| machine);
-            self.disks.iter().any(|(name, _)| name == disk || name == machine)
+            self.job.is_upkeep() || self.disks.iter().any(|(name, _)| name == disk || name == machine)
         };
         Ok(vault.disk_names()?.0.into_iter().filter(is_its).collect())
     }
@@ -214,23 +237,62 @@ impl<'a> JobRun<'a> {
         deletion.held_up.map_or(Ok(()), |e| Err(e.into()))
     }
 
-    fn verify(&mut self, vault: &Vault, disk: &str) -> Result<()> {
+    /// Verifies the disks, or everything where the job looks after all.
+    fn verify(&mut self, vault: &Vault, disks: &[String]) {
         let data = match self.job.verify {
-            Verify::No => return Ok(()),
+            Verify::No => return,
             Verify::Metadata => false,
             Verify::Data => true,
         };
-        let report = watch(self.is_quiet(), disk, |p| vault.verify(Some((disk, None)), data, p))?;
-        match report.damaged.len() {
-            0 => Ok(()),
-            n => {
-                let how = if data { " --data" } else { "" };
-                anyhow::bail!(
-                    "verification found {}; `sapwood verify {disk}{how}` tells more",
-                    counted(n, "damaged object")
-                )
-            }
+        let found = |why: Option<String>| why.map_or(Ok(()), |why| Err(anyhow::Error::msg(why)));
+        if self.job.is_upkeep() {
+            self.step("verification", |run| found(run.verify_together(vault, None, data)?));
+            return;
         }
+        let disks: Vec<&str> = disks.iter().map(String::as_str).collect();
+        if disks.is_empty() || self.is_stopped() {
+            return;
+        }
+        let verified = self.verify_together(vault, Some(&disks), data);
+        let is_cut = verified.as_ref().is_err_and(|e| outcome_of(e) == Outcome::Interrupted);
+        if verified.is_ok() || is_cut || disks.len() == 1 {
+            self.step("verification", |_| found(verified?));
+            return;
+        }
+        // One that cannot be verified keeps no other from it.
+        for disk in disks {
+            self.step(disk, |run| found(run.verify_together(vault, Some(&[disk]), data)?));
+        }
+    }
+
+    /// Verifies disks, or everything: what they share is read once. Returns what is to be said of damage.
+    fn verify_together(&self, vault: &Vault, disks: Option<&[&str]>, data: bool) -> Result<Option<String>> {
+        let what = format!("job {}: verify", self.job.name);
+        let report = watch(self.is_quiet(), &what, |p| match disks {
+            Some(disks) => vault.verify_disks(disks, data, p),
+            None => vault.verify(None, data, p),
+        })?;
+        if report.damaged.is_empty() {
+            return Ok(None);
+        }
+        let snapshots = report.damaged.iter().flat_map(|d| &d.snapshots);
+        let hit: BTreeSet<&str> = snapshots.map(|name| split(name).0).collect();
+        let (mut affected, mut these) = (String::new(), String::new());
+        if hit.len() > DISKS_NAMED_MAX {
+            affected = format!(", in snapshots of {}", counted(hit.len(), "disk"));
+        } else if !hit.is_empty() {
+            these = hit.into_iter().fold(these, |all, disk| format!("{all} {disk}"));
+            affected = format!(", in snapshots of{these}");
+        }
+        let found = counted(report.damaged.len(), "damaged object");
+        let (sapwood, how) = (self.sapwood(), if data { " --data" } else { "" });
+        Ok(Some(format!("verification found {found}{affected}; `{sapwood} verify{these}{how}` tells more")))
+    }
+
+    /// The command with which the job's vault is looked at.
+    fn sapwood(&self) -> String {
+        let store = self.job.store.as_ref();
+        store.map_or("sapwood".to_owned(), |store| format!("sapwood --store {store}"))
     }
 
     fn collect(&mut self, vault: &Vault) -> Result<()> {
@@ -255,7 +317,10 @@ impl<'a> JobRun<'a> {
         }
         match report.compacted.damaged {
             0 => Ok(()),
-            n => anyhow::bail!("{n} damaged containers; `sapwood verify {disk} --data` lists them"),
+            n => {
+                let sapwood = self.sapwood();
+                anyhow::bail!("{n} damaged containers; `{sapwood} verify {disk} --data` lists them")
+            }
         }
     }
 

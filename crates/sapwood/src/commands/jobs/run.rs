@@ -34,7 +34,8 @@ pub fn run(args: &Args, names: &[String], due: bool) -> Result<ExitCode> {
     let config = Config::need(args.config.as_deref())?;
     let jobs = config.named(names)?;
     config.check_commands()?;
-    let store = store_url(args)?;
+    // Jobs that look after other vaults need none.
+    let store = if jobs.iter().all(|job| job.store.is_some()) { String::new() } else { store_url(args)? };
     let states = StateDir::of(&config)?;
     catch_signals();
     let start = Instant::now();
@@ -62,6 +63,7 @@ pub fn run(args: &Args, names: &[String], due: bool) -> Result<ExitCode> {
 
 /// Runs a job if it should run.
 fn one(args: &Args, job: &Job, store: &str, states: &StateDir, due: bool, total: &mut Total) -> Result<()> {
+    let store = job.store.as_deref().unwrap_or(store);
     // Without a schedule it is never due, and needs no lock.
     if due && job.schedule.is_none() {
         return Ok(());

@@ -40,6 +40,7 @@ disks = { "db/vda" = { source = "nbd://db/vda" } }
 fn errors_name_line_and_key_and_say_what_is_allowed() {
     let disk = "disks = { \"a/b\" = \"/x\" }";
     let with = |line: &str| format!("[jobs.web]\n{disk}\n{line}");
+    let all = |line: &str| format!("[jobs.web]\ndisks = \"all\"\n{line}");
     for (text, said) in [
         ("stroe = 1".to_owned(), &["line 1", "stroe", "`store`", "`jobs`"][..]),
         ("store = 1".into(), &["line 1, store", "expected a string"]),
@@ -63,7 +64,13 @@ fn errors_name_line_and_key_and_say_what_is_allowed() {
         (with("codec = \"rar\""), &["line 3, jobs.web.codec", "rar"]),
         (with("warn_age = 3"), &["line 3, jobs.web.warn_age", "expected a string"]),
         (with("gc = \"yes\""), &["line 3, jobs.web.gc", "expected a boolean"]),
-        ("[jobs.web]\ngc = true".into(), &["line 1, jobs.web", "has no disks"]),
+        ("[jobs.web]\ngc = true".into(), &["line 1, jobs.web", "has no disks", "disks = \"all\""]),
+        (all("verify = \"no\""), &["line 1, jobs.web", "add verify, gc"]),
+        (format!("{}\n[defaults]\ngc = true", all("")), &["line 1, jobs.web", "add verify, gc"]),
+        (all("gc = true\nlimit = \"50M\""), &["line 1, jobs.web", "limit is of no use"]),
+        ("[jobs.web]\ndisks = \"some\"".into(), &["line 2, jobs.web.disks", "\"some\" is no table"]),
+        (with("store = \"/x\""), &["line 1, jobs.web", "a store is for a job with disks = \"all\""]),
+        ("[defaults]\nstore = \"/x\"".into(), &["line 1, defaults", "at the top of the file"]),
         (
             "[defaults]\nrecompress = 20".into(),
             &["line 2", "recompress", "20 is not a level of zstd from 1 to 19"],

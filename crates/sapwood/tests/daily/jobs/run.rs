@@ -208,9 +208,52 @@ fn damage_that_verification_finds_fails_the_job() {
     let ended = jobs.run(&["run"]);
     ended.expect_failure(
         FAILED,
-        &["job web: web01/vd", "found 1 damaged object;", "`sapwood verify web01/vd"],
+        &[
+            "job web: verification found 1 damaged object, in snapshots of web01/vd",
+            "`sapwood verify web01/vd",
+        ],
     );
     assert_eq!(jobs.bench.run(&["verify", "--data"]).code(), Some(DAMAGED));
+}
+
+/// It looks after disks that no job backs up, too. What `[defaults]` says of jobs' own disks is not meant for them.
+#[test]
+fn a_job_of_all_disks_looks_after_the_whole_vault() {
+    let jobs = Jobs::new(&format!(
+        "[defaults]\nretain = {{ last = 1 }}\n{TWO_DISKS}[jobs.upkeep]\ndisks = \"all\"\nverify = \"data\"\ngc = true\n\
+         [jobs.copies]\ndisks = \"all\"\ncopy_to = \"DIR/second\"\n[jobs.second]\ndisks = \"all\"\nstore = \"DIR/second\"\nretain = {{ last = 1 }}\n"
+    ));
+    let (bench, second) = (&jobs.bench, jobs.bench.arg("second"));
+    bench.done(&["--store", &second, "init"]);
+    let snapshots = |store: &str, disk: &str| {
+        let listed = bench.json(&["--store", store, "snapshots", disk]);
+        listed["snapshots"].as_array().unwrap().len()
+    };
+    let by_hand = bench.file("c.raw", &random(300_000, 3));
+    for _ in 0..3 {
+        bench.done(&["-q", "backup", "db/vda", &by_hand, "--force"]);
+    }
+    let vault = bench.arg("vault");
+    jobs.done(&["run", "web"]);
+    jobs.done(&["run", "copies", "upkeep"]);
+    assert_eq!(["web01/vda", "db/vda"].map(|disk| snapshots(&vault, disk)), [1, 3]);
+    assert_eq!(["web01/vda", "db/vda"].map(|disk| snapshots(&second, disk)), [1, 3]);
+    let report = jobs.json(&["run", "second"]);
+    assert_eq!((&report["outcome"], &report["jobs"][0]["deleted_snapshots"]), (&"done".into(), &2.into()));
+    assert_eq!(["web01/vda", "db/vda"].map(|disk| snapshots(&second, disk)), [1, 1]);
+    assert_eq!(snapshots(&vault, "db/vda"), 3);
+    let checked = jobs.done(&["config", "check"]);
+    assert!(checked.lines().any(|line| line.split_whitespace().take(2).eq(["upkeep", "all"])), "{checked}");
+    let object =
+        bench.data_objects().into_iter().max_by_key(|f| std::fs::metadata(f).unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(&object).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&object, bytes).unwrap();
+    jobs.run(&["run", "upkeep"]).expect_failure(FAILED, &["job upkeep: verification found 1 damaged object"]);
+    jobs.done(&["run", "second"]);
+    std::fs::rename(&second, bench.path("away")).unwrap();
+    jobs.run(&["run", "second"]).expect_failure(FAILED, &["job second: ", "second"]);
 }
 
 /// Temporary files of states do not pile up, and no lock is left.

@@ -236,7 +236,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ),
     (
         "a job that verifies",
-        "verification found …; `sapwood verify …` tells more",
+        "verification found …, in snapshots of …; `…` tells more",
         "3",
     ),
     (
@@ -251,7 +251,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ),
     (
         "a job that recompresses what is damaged",
-        "… damaged containers; `sapwood verify …` lists them",
+        "… damaged containers; `… --data` lists them",
         "1",
     ),
     (
