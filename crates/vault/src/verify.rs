@@ -133,6 +133,8 @@ struct Verification<'a> {
     known: Known<'a>,
     /// What the report has no room for.
     more: More,
+    /// Whether there are disks of which so little can be read that others which need their containers were not compared with them.
+    lacks_disks: bool,
 }
 
 impl Vault {
@@ -187,6 +189,7 @@ impl Vault {
             looked: Vec::new(),
             known: Known::new(self, progress),
             more: More::default(),
+            lacks_disks: false,
         };
         match run.look(scope) {
             Ok(()) => run.finish(matches!(scope, Scope::Everything)),
@@ -205,11 +208,20 @@ impl Verification<'_> {
         match scope {
             Scope::Snapshot(disk, snapshot) => self.disk(&disks::one(self.vault, disk)?, Some(snapshot))?,
             Scope::Disks(names) => {
-                let found = names.iter().map(|name| disks::one(self.vault, name));
-                let found = found.collect::<Result<Vec<_>>>()?;
+                let mut found = Vec::new();
+                for name in names {
+                    match disks::one(self.vault, name) {
+                        Err(e) if e.is_damage() && names.len() > 1 => self.tell(e)?,
+                        at => found.push(at?),
+                    }
+                }
                 let mut looked = HashSet::new();
                 for at in found.iter().filter(|at| looked.insert(at.folder.disk)) {
-                    self.disk(at, None)?;
+                    match self.disk(at, None) {
+                        // One of which too little is left to go on keeps no other from being looked at.
+                        Err(e) if e.is_damage() && names.len() > 1 => self.tell(e)?,
+                        done => done?,
+                    }
                 }
             }
             Scope::Everything => {
@@ -228,11 +240,19 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Keeps what is known of the disks that were looked at before an error, or a signal, ended it: if nothing was damaged.
+    /// Puts damage into the report that kept it from looking at a disk.
+    fn tell(&mut self, e: VaultError) -> Result<()> {
+        let (object, why) = fault(e)?;
+        self.report.damaged.push(Damage { object, why, snapshots: Vec::new() });
+        self.lacks_disks = true;
+        Ok(())
+    }
+
+    /// Keeps what is known of the disks that were looked at before an error, or a signal, ended it: if nothing at all was found
+    /// to be damaged, in the disk that was looked at last neither.
     fn keep_sound(&mut self) {
         let others = &self.known.others;
-        let is_sound = others.gone.is_empty() && others.owners.values().all(|o| o.found.is_empty());
-        let is_sound = is_sound && self.report.damaged.is_empty();
+        let is_sound = others.room.is_untouched() && others.gone.is_empty() && self.report.damaged.is_empty();
         if is_sound && !self.looked.is_empty() && self.purpose == Purpose::Verify {
             self.keep(false);
         }
@@ -300,6 +320,7 @@ impl Verification<'_> {
                     own.found.affects(manifest, &s);
                 }
                 self.looked.push(CheckedDisk::at(at.folder.disk, &at.name, None));
+                self.lacks_disks = true;
                 return self.conclude(at, own, false);
             }
         };
@@ -572,12 +593,16 @@ impl Verification<'_> {
         let others = &self.known.others;
         let is_known = matches!((self.purpose, self.reads), (Purpose::Verify, Reads::Recorded));
         let is_news = if is_known { others.is_any_bad_unread() } else { others.is_any_bad() };
-        if !everything && is_news {
-            self.known.compare_others(None, true)?;
-        } else if !everything && self.known.others.is_any_bad() {
+        let mut may_miss = self.lacks_disks || others.is_any_bad() && !is_news;
+        if !everything && may_miss {
             let is_left = |at: &DiskAt| !self.known.compared.contains(&at.folder.disk);
-            self.report.others_left = disks::all(self.vault)?.0.iter().any(is_left);
+            may_miss = disks::all(self.vault)?.0.iter().any(is_left);
         }
+        if !everything && is_news {
+            let unreadable = self.known.compare_others(None, true)?;
+            may_miss |= unreadable.iter().any(|disk| !self.looked.iter().any(|looked| looked.is(*disk)));
+        }
+        self.report.others_left = !everything && may_miss;
         let others = std::mem::take(&mut self.known.others);
         let mut gone = others.gone;
         self.report.lacks_owners = !gone.is_empty();
@@ -589,6 +614,14 @@ impl Verification<'_> {
         gone.report(&mut self.report.damaged, &mut self.more);
         self.report.damaged.extend(std::mem::take(&mut self.more).into_damage());
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
+        // That of an owner, say, which kept it from being looked at, and of which disks lack containers.
+        self.report.damaged.dedup_by(|next, kept| {
+            let is_same = (&next.object, &next.why) == (&kept.object, &kept.why);
+            if is_same {
+                kept.snapshots.append(&mut next.snapshots);
+            }
+            is_same
+        });
         self.keep(everything);
         let Known { to_repair, bad, is_cut, unrecorded, .. } = self.known;
         Ok(VerifyReport { containers_damaged: to_repair, bad, is_cut, unrecorded, ..self.report })

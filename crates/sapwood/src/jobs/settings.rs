@@ -183,6 +183,10 @@ impl Job {
         if self.recompress_for.is_some() && self.recompress.is_none() {
             return Err("recompress_for needs recompress = LEVEL (1 to 19)".into());
         }
+        let is_place = |url: &&String| url.starts_with('/') || url.starts_with("file:///");
+        if let Some(store) = self.store.as_ref().filter(|url| !is_place(url)) {
+            return Err(format!("store: {store:?} must begin with / or file:///"));
+        }
         match &self.pool {
             Some(pool) if !pool.is_absolute() => Err(format!("pool: {:?} must begin with /", pool.display())),
             None if self.disks.iter().any(|(_, from)| from.is_volume()) => {

@@ -114,6 +114,7 @@ impl Vault {
             looked: Vec::new(),
             known: Known::new(self, progress),
             more: More::default(),
+            lacks_disks: false,
         };
         let mut own = ContainerFindings::within(&run.known.others.room);
         let listed = ContainerSet::default();

@@ -57,6 +57,11 @@ impl Room {
         left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
+    /// Whether nothing was found yet, by any of those that share it.
+    pub fn is_untouched(&self) -> bool {
+        self.0.objects.load(Ordering::Relaxed) == OBJECTS_MAX
+    }
+
     /// Whether what is known of containers takes all the memory that it may.
     pub fn is_full(&self) -> bool {
         self.0.bytes.load(Ordering::Relaxed) >= self.0.bytes_max

@@ -56,6 +56,11 @@ impl CheckedDisk {
         CheckedDisk { disk, name: name.to_owned(), next_writer }
     }
 
+    /// Whether it is this one.
+    pub fn is(&self, disk: DiskId) -> bool {
+        self.disk == disk
+    }
+
     /// What was found of it.
     fn found(&self, damaged: &[Damage], run: &Run) -> Verification {
         let (folder, prefix) = (names::folder(self.disk), format!("{}@", self.name));

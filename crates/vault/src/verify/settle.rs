@@ -125,24 +125,27 @@ impl<'a> Known<'a> {
     }
 
     /// Compares the snapshots of disks that have not been looked at with what is damaged in other owners, of whose containers
-    /// they may reference some; with `gone`, also with owners of which nothing can be read.
-    pub fn compare_others(&mut self, but: Option<DiskId>, gone: bool) -> Result<()> {
-        let (disks, _) = disks::all(self.vault)?;
+    /// they may reference some; with `gone`, also with owners of which nothing can be read. Returns the disks for which this cannot
+    /// be done.
+    pub fn compare_others(&mut self, but: Option<DiskId>, gone: bool) -> Result<Vec<DiskId>> {
+        let (mut unreadable, (disks, _)) = (Vec::new(), disks::all(self.vault)?);
         let is_done = |disk: DiskId| but == Some(disk) || self.compared.contains(&disk);
         let left: Vec<_> = disks.into_iter().filter(|at| !is_done(at.folder.disk)).collect();
         for at in left {
             self.progress.check()?;
-            let Some(view) = self.vault.view(&at.folder, 0).unless_unreadable()? else { continue };
-            // Of one whose snapshots are not all known this has been said, or will be.
-            if view.whole().unless_unreadable()?.is_none() {
+            let view = self.vault.view(&at.folder, 0).unless_unreadable()?;
+            let whole = view.as_ref().map(|view| view.whole().unless_unreadable()).transpose()?.flatten();
+            let Some(view) = view.as_ref().filter(|_| whole.is_some()) else {
+                // Where everything is looked at, this has been said, or will be.
+                unreadable.push(at.folder.disk);
                 continue;
-            }
+            };
             let mut own = self.others.take(at.folder.disk);
             let none = RecipeFindings::default();
-            attribute(&view, &at.name, &none, &mut own, &mut self.others, gone)?;
+            attribute(view, &at.name, &none, &mut own, &mut self.others, gone)?;
             self.others.owners.insert(at.folder.disk, own);
         }
-        Ok(())
+        Ok(unreadable)
     }
 
     /// Records damaged containers in the manifest of their owner.

@@ -188,6 +188,17 @@ fn disks_are_verified_together() {
             let affected = alone.map_or(Vec::new(), |damage| damage.snapshots);
             shared += u32::from(DISKS.iter().all(|disk| affected.iter().any(|s| s.starts_with(disk))));
         }
+        // Of one there is no manifest any more: the other one is looked at all the same.
+        for data in [false, true] {
+            let store = f.store.copy();
+            let lost = store.vault().unwrap().snapshots(Some(DISKS[0])).unwrap().snapshots[0].disk_id;
+            let object = format!("{}manifest", names::folder(lost));
+            harm(&store, &object, &Harm::Delete);
+            let report = together(&store, data);
+            let told = report.damaged.iter().filter(|d| d.object == object).count();
+            assert_eq!(told, 1, "{}: {report:?}", policy.name);
+            assert!(report.snapshots > 0, "{}: {report:?}", policy.name);
+        }
         let vault = f.store.copy().vault().unwrap();
         let wrong = vault.verify_disks(&[DISKS[0], "none/vda"], true, &Progress::default());
         assert!(matches!(wrong, Err(VaultError::NotFound { .. })), "{wrong:?}");

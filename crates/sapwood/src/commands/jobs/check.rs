@@ -40,7 +40,11 @@ fn next_due(job: &Job, now: i64) -> Option<i64> {
 fn row(job: &Job, now: i64) -> Vec<String> {
     let schedule = job.schedule.as_ref().map_or("only by name", |s| s.text());
     let next = next_due(job, now).map(|t| job.zone.show(t)).unwrap_or_default();
-    let disks = if job.is_upkeep() { "all".to_owned() } else { job.disks.len().to_string() };
+    let disks = match (&job.store, job.disks.len()) {
+        (Some(store), _) => format!("all in {store}"),
+        (None, 0) => "all".to_owned(),
+        (None, n) => n.to_string(),
+    };
     vec![job.name.clone(), disks, schedule.to_owned(), next]
 }
 

@@ -4,7 +4,7 @@ use super::report::{outcome_of, JobReport};
 use crate::args::{Args, Backup};
 use crate::commands::backup::{domains_of, Backed, Machine};
 use crate::commands::names::{open_at, split};
-use crate::commands::snapshots::copy::options as copy_options;
+use crate::commands::snapshots::copy::{check_other, options as copy_options};
 use crate::jobs::settings::Job;
 use crate::jobs::shell_command;
 use crate::jobs::source::DiskSource;
@@ -46,7 +46,7 @@ impl<'a> JobRun<'a> {
     pub fn run(&mut self) {
         if let Err(why) = self.command("before", self.job.before.as_deref()) {
             let outcome = if is_stopped() { Outcome::Interrupted } else { Outcome::Failed };
-            self.failed(outcome, format!("the command before {why}; nothing was backed up"));
+            self.failed(outcome, format!("the command before {why}; nothing was done"));
         } else {
             match open_at(self.args, self.store) {
                 Ok(vault) => self.work(&vault),
@@ -196,7 +196,8 @@ impl<'a> JobRun<'a> {
                 return backed_up.to_vec();
             }
         };
-        let to = match open_at(self.args, url) {
+        let to = open_at(self.args, url).and_then(|to| check_other(vault, &to).map(|()| to));
+        let to = match to {
             Ok(to) => to,
             Err(e) => {
                 self.failed(outcome_of(&e), format!("nothing was copied: {}", one_line(&e)));
@@ -266,12 +267,30 @@ impl<'a> JobRun<'a> {
     }
 
     /// Verifies disks, or everything: what they share is read once. Returns what is to be said of damage.
-    fn verify_together(&self, vault: &Vault, disks: Option<&[&str]>, data: bool) -> Result<Option<String>> {
+    fn verify_together(
+        &mut self,
+        vault: &Vault,
+        disks: Option<&[&str]>,
+        data: bool,
+    ) -> Result<Option<String>> {
         let what = format!("job {}: verify", self.job.name);
         let report = watch(self.is_quiet(), &what, |p| match disks {
             Some(disks) => vault.verify_disks(disks, data, p),
             None => vault.verify(None, data, p),
         })?;
+        self.report.verified_disks += report.disks;
+        if let Some(why) = &report.not_kept {
+            errln!(
+                "sapwood: job {}: `status` and `snapshots` will not know of its verification: {why}",
+                self.job.name
+            );
+        }
+        if let Some(why) = &report.unrecorded {
+            errln!(
+                "sapwood: job {}: damaged containers could not be recorded, backups may still match them: {why}",
+                self.job.name
+            );
+        }
         if report.damaged.is_empty() {
             return Ok(None);
         }
@@ -330,6 +349,10 @@ impl<'a> JobRun<'a> {
             return false;
         }
         if let Err(e) = work(self) {
+            // It looks after what is there: what somebody has taken away meanwhile is not.
+            if self.job.is_upkeep() && matches!(e.downcast_ref(), Some(VaultError::NotFound { .. })) {
+                return true;
+            }
             let why = one_line(&e);
             let why = if why.starts_with(of) { why } else { format!("{of}: {why}") };
             self.failed(outcome_of(&e), why);

@@ -14,6 +14,8 @@ pub struct JobReport {
     backups: Vec<Value>,
     pub copied_snapshots: u64,
     pub deleted_snapshots: u64,
+    /// Disks that were verified.
+    pub verified_disks: u64,
     pub freed_bytes: u64,
     /// Bytes of containers that were to be compressed again when the time for it was over.
     pub left_bytes: u64,
@@ -38,6 +40,7 @@ impl JobReport {
             backups: Vec::new(),
             copied_snapshots: 0,
             deleted_snapshots: 0,
+            verified_disks: 0,
             freed_bytes: 0,
             left_bytes: 0,
         }
@@ -108,6 +111,7 @@ impl JobReport {
             "disks": s.disks.iter().zip(&self.backups).map(disk).collect::<Vec<_>>(),
             "copied_snapshots": self.copied_snapshots,
             "deleted_snapshots": self.deleted_snapshots,
+            "verified_disks": self.verified_disks,
             "freed_bytes": self.freed_bytes,
             "left_to_recompress_bytes": self.left_bytes,
         })

@@ -144,7 +144,13 @@ impl Total {
         if !self.running.is_empty() {
             parts.push(format!("{} running already", self.running.len()));
         }
-        parts.push(format!("{} backed up, {not} not", counted(done, "disk")));
+        if done + not > 0 || self.jobs.iter().all(|j| j.verified_disks == 0) {
+            parts.push(format!("{} backed up, {not} not", counted(done, "disk")));
+        }
+        let verified: u64 = self.jobs.iter().map(|j| j.verified_disks).sum();
+        if verified > 0 {
+            parts.push(format!("{} verified", counted(verified, "disk")));
+        }
         let deleted: u64 = self.jobs.iter().map(|j| j.deleted_snapshots).sum();
         let freed: u64 = self.jobs.iter().map(|j| j.freed_bytes).sum();
         let copied: u64 = self.jobs.iter().map(|j| j.copied_snapshots).sum();

@@ -23,10 +23,7 @@ struct Done {
 
 pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
     let (from, to) = (open_to_read(args)?, open_at(args, &a.to)?);
-    if from.location() == to.location() {
-        let why = format!("{}: is the vault that is copied; name another one with --to", to.location());
-        return Err(VaultError::Usage(why).into());
-    }
+    check_other(&from, &to)?;
     let (single, patterns): (Vec<String>, Vec<String>) =
         a.names.iter().cloned().partition(|n| n.contains('@'));
     let Named { disks, damaged } = pattern::find(&from, &patterns, a.all)?;
@@ -62,6 +59,19 @@ pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
     note_done(format!("{snapshots} snapshots were copied"));
     let worst = done.iter().find_map(|d| d.error.as_ref());
     Ok(worst.map_or_else(|| with_damage(&damaged), exit_code))
+}
+
+/// Refuses the vault itself as the one that it is copied to.
+pub fn check_other(from: &Vault, to: &Vault) -> Result<()> {
+    let place = |vault: &Vault| {
+        let location = vault.location();
+        std::fs::canonicalize(&location).unwrap_or_else(|_| location.into())
+    };
+    if place(from) == place(to) {
+        let why = format!("{}: is the vault that is copied; name another one", to.location());
+        return Err(VaultError::Usage(why).into());
+    }
+    Ok(())
 }
 
 /// Copies one after the other. One that fails keeps no other from its turn, unless the user has stopped all of them.

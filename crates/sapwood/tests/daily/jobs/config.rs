@@ -68,6 +68,7 @@ fn errors_name_line_and_key_and_say_what_is_allowed() {
         (all("verify = \"no\""), &["line 1, jobs.web", "add verify, gc"]),
         (format!("{}\n[defaults]\ngc = true", all("")), &["line 1, jobs.web", "add verify, gc"]),
         (all("gc = true\nlimit = \"50M\""), &["line 1, jobs.web", "limit is of no use"]),
+        (all("gc = true\nstore = \"second\""), &["job web", "store: \"second\" must begin with /"]),
         ("[jobs.web]\ndisks = \"some\"".into(), &["line 2, jobs.web.disks", "\"some\" is no table"]),
         (with("store = \"/x\""), &["line 1, jobs.web", "a store is for a job with disks = \"all\""]),
         ("[defaults]\nstore = \"/x\"".into(), &["line 1, defaults", "at the top of the file"]),

@@ -171,7 +171,7 @@ disks = { "a/x" = "DIR/a.raw" }
 "#,
     );
     let ended = jobs.run(&["run"]);
-    let said = ["job x: the command before ended with exit code 3; nothing was backed up"];
+    let said = ["job x: the command before ended with exit code 3; nothing was done"];
     ended.expect_failure(FAILED, &said);
     assert_eq!((jobs.text("after").as_str(), jobs.bench.all_snapshots().len()), ("failed\n", 0));
     jobs.configure("[jobs.x]\nafter = \"kill -9 $$\"\ndisks = { \"a/x\" = \"DIR/a.raw\" }");
@@ -235,7 +235,8 @@ fn a_job_of_all_disks_looks_after_the_whole_vault() {
     }
     let vault = bench.arg("vault");
     jobs.done(&["run", "web"]);
-    jobs.done(&["run", "copies", "upkeep"]);
+    let said = jobs.done(&["run", "copies", "upkeep"]);
+    assert!(said.contains("0 failed; 3 disks verified; "), "{said}");
     assert_eq!(["web01/vda", "db/vda"].map(|disk| snapshots(&vault, disk)), [1, 3]);
     assert_eq!(["web01/vda", "db/vda"].map(|disk| snapshots(&second, disk)), [1, 3]);
     let report = jobs.json(&["run", "second"]);
@@ -244,6 +245,7 @@ fn a_job_of_all_disks_looks_after_the_whole_vault() {
     assert_eq!(snapshots(&vault, "db/vda"), 3);
     let checked = jobs.done(&["config", "check"]);
     assert!(checked.lines().any(|line| line.split_whitespace().take(2).eq(["upkeep", "all"])), "{checked}");
+    assert!(checked.contains(&format!("all in {second}")), "{checked}");
     let object =
         bench.data_objects().into_iter().max_by_key(|f| std::fs::metadata(f).unwrap().len()).unwrap();
     let mut bytes = std::fs::read(&object).unwrap();
@@ -282,13 +284,19 @@ fn disks_are_copied_to_a_second_vault() {
     ended.expect_failure(FAILED, &["job web: nothing was copied", "second"]);
     assert_eq!(jobs.run(&["run"]).code(), Some(FAILED));
     assert_eq!(jobs.bench.snapshots("a/x").len(), 2, "what is not there yet stays here");
+    // Where it was to be copied to itself, old snapshots were deleted.
+    jobs.configure(&job.replace("second", "state/../vault"));
+    jobs.run(&["run"])
+        .expect_failure(FAILED, &["job web: nothing was copied", "is the vault that is copied"]);
+    assert_eq!(jobs.bench.snapshots("a/x").len(), 3);
+    jobs.configure(job);
     jobs.bench.done(&["--store", &second, "init"]);
     jobs.bench.file("a.raw", &random(300_000, 9));
     let ran = &jobs.json(&["run"])["jobs"][0];
-    assert_eq!((ran["copied_snapshots"].as_u64(), ran["deleted_snapshots"].as_u64()), (Some(3), Some(2)));
+    assert_eq!((ran["copied_snapshots"].as_u64(), ran["deleted_snapshots"].as_u64()), (Some(4), Some(3)));
     assert_eq!(jobs.bench.snapshots("a/x").len(), 1);
     let there = jobs.bench.json(&["--store", &second, "snapshots", "a/x"]);
-    assert_eq!(there["snapshots"].as_array().unwrap().len(), 3, "what goes here stays there");
+    assert_eq!(there["snapshots"].as_array().unwrap().len(), 4, "what goes here stays there");
     // What an earlier run has left is copied although the disk cannot be read now.
     std::fs::remove_file(jobs.bench.path("a.raw")).unwrap();
     jobs.bench.done(&["backup", "a/x", &jobs.bench.file("b.raw", &random(300_000, 10))]);
