@@ -178,19 +178,8 @@ impl Vault {
         purpose: Purpose,
         progress: &Progress,
     ) -> Result<VerifyReport> {
-        let mut run = Verification {
-            vault: self,
-            reads,
-            purpose,
-            progress,
-            report: VerifyReport::default(),
-            began: now(),
-            before: self.last_verifications(),
-            looked: Vec::new(),
-            known: Known::new(self, progress),
-            more: More::default(),
-            lacks_disks: false,
-        };
+        let mut run = Verification::new(self, reads, purpose, progress);
+        run.before = self.last_verifications();
         match run.look(scope) {
             Ok(()) => run.finish(matches!(scope, Scope::Everything)),
             Err(e) => {
@@ -201,7 +190,24 @@ impl Vault {
     }
 }
 
-impl Verification<'_> {
+impl<'a> Verification<'a> {
+    /// One that begins now.
+    fn new(vault: &'a Vault, reads: &'a Reads, purpose: Purpose, progress: &'a Progress) -> Self {
+        Verification {
+            vault,
+            reads,
+            purpose,
+            progress,
+            report: VerifyReport::default(),
+            began: now(),
+            before: LastVerifications::default(),
+            looked: Vec::new(),
+            known: Known::new(vault, progress),
+            more: More::default(),
+            lacks_disks: false,
+        }
+    }
+
     /// Looks at what is asked for.
     fn look(&mut self, scope: Scope<'_>) -> Result<()> {
         self.vault_file()?;

@@ -5,3 +5,4 @@ mod job;
 mod report;
 pub mod run;
 pub mod status;
+mod verification;

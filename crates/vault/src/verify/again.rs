@@ -1,16 +1,15 @@
 //! Looks again at containers in which readers have met damage, and records it as a verification does: no later backup
 //! references them, and `status` tells of them.
 
-use super::findings::{ContainerFindings, More, Reads};
-use super::settle::{Known, Owner};
-use super::{Purpose, Verification, VerifyReport};
+use super::findings::{ContainerFindings, Reads};
+use super::settle::Owner;
+use super::{Purpose, Verification};
 use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::progress::Progress;
 use crate::container::container_set::ContainerSet;
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::folder::Folder;
-use crate::manifest::vault::{now, Vault};
-use crate::report::verifications::LastVerifications;
+use crate::manifest::vault::Vault;
 use format::{names, ContainerId, DiskId};
 use std::collections::BTreeMap;
 use store::StoreError;
@@ -103,19 +102,7 @@ impl Vault {
         }
         progress.set_total(progress.total() + bytes);
         let reads = Reads::Only(BTreeMap::from([(folder.disk, set)]));
-        let mut run = Verification {
-            vault: self,
-            reads: &reads,
-            purpose: Purpose::Verify,
-            progress,
-            report: VerifyReport::default(),
-            began: now(),
-            before: LastVerifications::default(),
-            looked: Vec::new(),
-            known: Known::new(self, progress),
-            more: More::default(),
-            lacks_disks: false,
-        };
+        let mut run = Verification::new(self, &reads, Purpose::Verify, progress);
         let mut own = ContainerFindings::within(&run.known.others.room);
         let listed = ContainerSet::default();
         let of = Owner { folder: &view.folder, tables: &view.tables, listed: &listed, disk: None };
