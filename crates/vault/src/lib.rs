@@ -59,5 +59,5 @@ pub use restore::chunks::{ContainerInfo, DiskChunks};
 pub use restore::open_snapshot::OpenSnapshot;
 pub use restore::read_cache::ReadCache;
 pub use restore::{RestoreReport, StoreRead};
-pub use verify::findings::Damage;
-pub use verify::VerifyReport;
+pub use verify::findings::damage::Damage;
+pub use verify::report::VerifyReport;

@@ -5,7 +5,7 @@ use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
-use crate::verify::bad_chunks::BadChunks;
+use crate::verify::findings::bad_chunks::BadChunks;
 use format::{ChunkNo, ContainerId, DiskId, PageNo, Reference, SegmentRecipe, SEGMENTS_PER_PAGE};
 use std::collections::BTreeMap;
 use std::ops::Range;

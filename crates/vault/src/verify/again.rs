@@ -1,9 +1,9 @@
 //! Looks again at containers in which readers have met damage, and records it as a verification does: no later backup
 //! references them, and `status` tells of them.
 
-use super::findings::{ContainerFindings, Reads};
-use super::settle::Owner;
-use super::{Purpose, Verification};
+use super::findings::containers::ContainerFindings;
+use super::owner::{Owner, Reads};
+use super::run::{Purpose, Verification};
 use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::progress::Progress;
 use crate::container::container_set::ContainerSet;

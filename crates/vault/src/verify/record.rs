@@ -5,7 +5,7 @@ use crate::container::versions::{generations, Generations};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::load_checked;
-use crate::verify::findings::ContainerFindings;
+use crate::verify::findings::containers::ContainerFindings;
 use format::{ContainerId, Manifest};
 use store::Reserve;
 

@@ -3,7 +3,7 @@
 use crate::base::error::Result;
 use crate::manifest::vault::Vault;
 use crate::report::verifications::LastVerifications;
-use crate::verify::findings::Damage;
+use crate::verify::findings::damage::Damage;
 use format::{names, DiskId, Manifest, SnapId, Verification, WriterKind, WriterNo};
 use std::collections::{BTreeSet, HashMap};
 

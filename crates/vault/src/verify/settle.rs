@@ -6,49 +6,24 @@ use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::memory::give_back;
 use crate::base::progress::Progress;
 use crate::container::container_set::ContainerSet;
-use crate::container::tables::Tables;
-use crate::container::view::View;
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::verify::affected::attribute;
-use crate::verify::bad_chunks::BadChunks;
-use crate::verify::findings::{ContainerFindings, Reads, Room};
-use crate::verify::found::OtherFindings;
-use crate::verify::recipes::RecipeFindings;
+use crate::verify::checks::recipes::RecipeFindings;
+use crate::verify::findings::bad_chunks::BadChunks;
+use crate::verify::findings::containers::ContainerFindings;
+use crate::verify::findings::others::OtherFindings;
+use crate::verify::findings::room::Room;
+use crate::verify::owner::Owner;
 use crate::verify::record::record;
-use format::{ContainerId, DiskId};
+use format::DiskId;
 use std::collections::{BTreeMap, HashSet};
 
 /// Memory for the containers that a repair is to look at, in bytes.
 const TO_REPAIR_BYTES: usize = 16 << 20;
 /// Memory for the chunks that cannot be read of owners that are done with, in bytes.
 const BAD_BYTES: usize = 16 << 20;
-
-/// Whose containers are looked at.
-#[derive(Clone, Copy)]
-pub(super) struct Owner<'a> {
-    pub folder: &'a Folder,
-    pub tables: &'a Tables,
-    /// Those of its containers that its manifest lists as damaged.
-    pub listed: &'a ContainerSet,
-    /// Its snapshots and its name, where it is a disk.
-    pub disk: Option<(&'a View, &'a str)>,
-}
-
-impl Owner<'_> {
-    /// Whether the chunks of a container are read that it has or references.
-    pub fn reads(&self, reads: &Reads, id: ContainerId) -> bool {
-        match reads {
-            Reads::All => true,
-            Reads::Recorded if id.is_own() => self.listed.contains(id),
-            Reads::Recorded => self.tables.others_list(id),
-            Reads::Only(some) => {
-                some.get(&self.tables.folder_of(id).disk).is_some_and(|ids| ids.contains(id.local()))
-            }
-        }
-    }
-}
 
 /// What is known of containers, and where the damaged ones go.
 pub(super) struct Known<'a> {

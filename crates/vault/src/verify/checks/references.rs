@@ -5,14 +5,14 @@ use crate::base::progress::Progress;
 use crate::container::view::View;
 use crate::recipe::reference_index::{summary_of_recipe, Part};
 use crate::recipe::stored::recipe_of;
-use crate::verify::findings::Findings;
+use crate::verify::findings::objects::Findings;
 use chunk::Fingerprint;
 use format::{ContainerId, Indexed, RecipeName, RunSet, SnapshotEntry};
 use std::collections::{HashMap, HashSet};
 
 /// Looks at every part, and for a part with each recipe that is marked as indexed. What is said of recipes that are there no
 /// longer does not matter. Returns how many parts there are.
-pub(super) fn check(view: &View, found: &mut Findings, progress: &Progress) -> Result<u64> {
+pub(crate) fn check(view: &View, found: &mut Findings, progress: &Progress) -> Result<u64> {
     let m = view.whole()?;
     let snapshots: HashMap<RecipeName, &SnapshotEntry> =
         m.snapshots.iter().map(|s| (recipe_of(s), s)).collect();

@@ -1,7 +1,9 @@
 //! Owners of which nothing can be read, because their manifest cannot. A disk may reference hundreds of thousands that are
 //! gone, so each takes a few bytes here.
 
-use crate::verify::findings::{Damage, Findings, More, NAMES_MAX};
+use super::damage::{Damage, More};
+use super::objects::Findings;
+use super::room::NAMES_MAX;
 use format::{names, DiskId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +12,7 @@ const WHYS_MAX: usize = 1000;
 
 /// The owners, and the snapshots that reference their containers.
 #[derive(Default)]
-pub(super) struct GoneOwners {
+pub(crate) struct GoneOwners {
     /// What is wrong with the manifest of each: an index of `whys`.
     owners: BTreeMap<DiskId, u32>,
     whys: Vec<String>,

@@ -1,13 +1,13 @@
 //! Pages of snapshots: one of the two objects of each is enough, and both should be there.
 
-use super::findings::Findings;
 use crate::base::error::{fault, Result};
 use crate::manifest::folder::Folder;
 use crate::manifest::snapshots::pages::names_of;
+use crate::verify::findings::objects::Findings;
 use format::Manifest;
 
 /// Reads both objects of each page. Returns how many there are.
-pub(super) fn snapshot_pages(folder: &Folder, m: &Manifest, found: &mut Findings) -> Result<u64> {
+pub(crate) fn snapshot_pages(folder: &Folder, m: &Manifest, found: &mut Findings) -> Result<u64> {
     let mut objects = 0;
     for at in &m.older {
         let mut faults = Vec::new();

@@ -12,6 +12,7 @@ use crate::container::view::View;
 use crate::recipe::cache::{bytes_of, RecipeCache};
 use crate::recipe::chain::{resolve, Place, RecipeReader};
 use crate::recipe::stored::{read_root, recipe_of};
+use crate::verify::findings::affected::SnapshotIndex;
 use format::{
     names, PageAt, PageNo, RecipePage, RecipePageRef, RecipeRoot, Reverse, SegmentNo, SnapshotEntry,
 };
@@ -24,13 +25,9 @@ const RESOLVED_BYTES: usize = 24 << 20;
 /// Pages in one band at most.
 const BAND_PAGES: u64 = 1 << 16;
 
-/// A snapshot's place in the list of all snapshots of its disk, counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SnapshotIndex(pub usize);
-
 /// What a page of a recipe leads to.
 #[derive(Clone)]
-pub(super) enum Resolved {
+pub(crate) enum Resolved {
     /// Zeros.
     Null,
     /// A stored page whose references are all direct.
@@ -58,7 +55,7 @@ impl Resolved {
 }
 
 /// One snapshot's recipe.
-pub(super) struct Level {
+pub(crate) struct Level {
     pub no: SnapshotIndex,
     pub root: RecipeRoot,
     /// Pages that this descent looks at.
@@ -96,7 +93,7 @@ fn page_numbers(band: &Range<PageNo>, root: &RecipeRoot) -> impl Iterator<Item =
 }
 
 /// A step of a descent.
-pub(super) struct Step<'a> {
+pub(crate) struct Step<'a> {
     pub no: SnapshotIndex,
     pub entry: &'a SnapshotEntry,
     /// The recipe, or why its root cannot be read.
@@ -108,7 +105,7 @@ pub(super) struct Step<'a> {
 }
 
 /// Descends from snapshot `top` of the disk to snapshot `lowest`, once for each band of pages.
-pub(super) fn descend(
+pub(crate) fn descend(
     view: &View,
     cache: &RecipeCache,
     (top, lowest): (SnapshotIndex, SnapshotIndex),
@@ -144,7 +141,7 @@ pub(super) fn descend(
 }
 
 /// The snapshot from which on the recipe of snapshot `no` can be resolved: the end of its chain.
-pub(super) fn end_of_chain(snapshots: &[SnapshotEntry], no: SnapshotIndex) -> SnapshotIndex {
+pub(crate) fn end_of_chain(snapshots: &[SnapshotEntry], no: SnapshotIndex) -> SnapshotIndex {
     let chain = snapshots[no.0..].iter().take_while(|s| s.reverse == Reverse::Done).count();
     SnapshotIndex((no.0 + chain).min(snapshots.len() - 1))
 }

@@ -1,15 +1,16 @@
 //! Collects the findings of the threads of a verification.
 
+use super::containers::{CheckCounts, ContainerFindings};
+use super::gone::GoneOwners;
+use super::room::Room;
 use crate::container::tables::Tables;
-use crate::verify::findings::{CheckCounts, ContainerFindings, Room};
-use crate::verify::gone::GoneOwners;
 use format::{ContainerId, DiskId};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
 /// What was found in owners other than the disk that is looked at.
 #[derive(Default)]
-pub(super) struct OtherFindings {
+pub(crate) struct OtherFindings {
     pub owners: BTreeMap<DiskId, ContainerFindings>,
     /// Those of which nothing can be read.
     pub gone: GoneOwners,
@@ -40,7 +41,7 @@ impl OtherFindings {
 }
 
 /// What the threads find, by owner.
-pub(super) struct ThreadFindings<'a> {
+pub(crate) struct ThreadFindings<'a> {
     pub tables: &'a Tables,
     pub own: &'a mut ContainerFindings,
     pub others: &'a mut OtherFindings,
@@ -67,6 +68,6 @@ impl ThreadFindings<'_> {
     }
 }
 
-pub(super) fn lock<'a, 'b>(found: &'a Mutex<ThreadFindings<'b>>) -> MutexGuard<'a, ThreadFindings<'b>> {
+pub(crate) fn lock<'a, 'b>(found: &'a Mutex<ThreadFindings<'b>>) -> MutexGuard<'a, ThreadFindings<'b>> {
     found.lock()
 }

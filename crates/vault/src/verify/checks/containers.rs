@@ -10,8 +10,8 @@ use crate::container::group_reader::extent;
 use crate::container::tables::Tables;
 use crate::container::versions::generations;
 use crate::manifest::folder::Folder;
-use crate::verify::findings::{CheckCounts, ContainerFindings};
-use crate::verify::found::{lock, OtherFindings, ThreadFindings};
+use crate::verify::findings::containers::{CheckCounts, ContainerFindings};
+use crate::verify::findings::others::{lock, OtherFindings, ThreadFindings};
 use crossbeam_channel::{bounded, Sender};
 use format::{
     names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, GroupNo, Kind, RunSet, Table,
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks at containers.
-pub(super) struct ContainerCheck<'a> {
+pub(crate) struct ContainerCheck<'a> {
     pub tables: &'a Tables,
     /// Whether the chunks of a container are read.
     pub reads: &'a (dyn Fn(ContainerId) -> bool + Sync),

@@ -5,7 +5,7 @@ use crate::base::progress::Progress;
 use crate::container::group_reader::{extent, GroupReader};
 use crate::container::tables::Tables;
 use crate::manifest::folder::Folder;
-use crate::verify::found::{lock, ThreadFindings};
+use crate::verify::findings::others::{lock, ThreadFindings};
 use crossbeam_channel::{Receiver, Sender};
 use format::{names, ChunkNo, Codec, GroupNo, RunSet, Table, TableIndex, TableRange, WriterNo};
 use parking_lot::Mutex;
