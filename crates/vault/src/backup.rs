@@ -17,7 +17,6 @@ pub(crate) mod read_bytes;
 mod spot_check;
 mod swapped;
 
-use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::{CodecChoice, Policy, Rewrite, Summaries};
 use crate::base::progress::Progress;
@@ -158,6 +157,11 @@ impl OpenBackup<'_> {
         options: &BackupOptions,
         progress: &Progress,
     ) -> Result<BackupReport> {
+        let folder = self.session.folder.clone();
+        self.make(input, options, progress).inspect_err(|e| folder.damage_met.note(folder.disk, e))
+    }
+
+    fn make(self, input: Input, options: &BackupOptions, progress: &Progress) -> Result<BackupReport> {
         let OpenBackup { vault, disk, snapshot: snap, session, resumes } = self;
         check_room_for_entry(&session, &disk)?;
         // A source that others write to is as it was when reading began, or newer.
@@ -239,9 +243,10 @@ impl OpenBackup<'_> {
         drop(run.others);
         // The snapshot is safe: what fails from here on is for the next session to do.
         let start = std::time::Instant::now();
-        let reverse = vault
-            .reverse(&folder, &manifest, &policy, tables.into_cache())
-            .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
+        let reverse = vault.reverse(&folder, &manifest, &policy, tables.into_cache()).unwrap_or_else(|e| {
+            folder.damage_met.note(folder.disk, &e);
+            ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() }
+        });
         if reverse.snapshots == 0 {
             // The pass does this, too.
             let _ = delete_released_since(&folder, recorded);
@@ -373,7 +378,7 @@ fn choose_policy(vault: &Vault, options: &BackupOptions) -> Result<Policy> {
 fn open_parent(session: &Session, policy: &Policy) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
     let snapshots = session.folder.with_newer(&session.manifest, entry.id)?;
-    let opened = RecipeReader::open(&session.folder, &snapshots, entry).unless_damaged()?;
+    let opened = session.folder.unless_damaged(RecipeReader::open(&session.folder, &snapshots, entry))?;
     let Some(recipe) = opened else { return Ok((None, None)) };
     let same_cut = recipe.root.segment_bytes == policy.segment_bytes
         && recipe.root.chunking == policy.chunking.to_string();

@@ -60,4 +60,4 @@ pub use restore::open_snapshot::OpenSnapshot;
 pub use restore::read_cache::ReadCache;
 pub use restore::{RestoreReport, StoreRead};
 pub use verify::findings::damage::Damage;
-pub use verify::report::VerifyReport;
+pub use verify::report::{RecordedDamage, VerifyReport};

@@ -46,6 +46,8 @@ pub(crate) enum Scope<'a> {
     Everything,
     /// These disks, as a whole.
     Disks(&'a [&'a str]),
+    /// The same, that were found before.
+    At(&'a [DiskAt]),
     /// One snapshot: its disk, and what names it.
     Snapshot(&'a str, &'a str),
 }
@@ -117,15 +119,9 @@ impl Verification<'_> {
                         at => found.push(at?),
                     }
                 }
-                let mut looked = HashSet::new();
-                for at in found.iter().filter(|at| looked.insert(at.folder.disk)) {
-                    match self.disk(at, None) {
-                        // One of which too little is left to go on keeps no other from being looked at.
-                        Err(e) if e.is_damage() && names.len() > 1 => self.tell(e)?,
-                        done => done?,
-                    }
-                }
+                self.disks(&found, names.len() > 1)?;
             }
+            Scope::At(found) => self.disks(found, true)?,
             Scope::Everything => {
                 let (disks, nameless) = disks::all(self.vault)?;
                 for (object, why) in nameless {
@@ -137,6 +133,18 @@ impl Verification<'_> {
                 }
                 self.popular_set()?;
                 self.hooks()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at some disks, each once. With `goes_on`, one of which too little is left to go on keeps no other from being looked at.
+    fn disks(&mut self, found: &[DiskAt], goes_on: bool) -> Result<()> {
+        let mut looked = HashSet::new();
+        for at in found.iter().filter(|at| looked.insert(at.folder.disk)) {
+            match self.disk(at, None) {
+                Err(e) if e.is_damage() && goes_on => self.tell(e)?,
+                done => done?,
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ mod tar_source;
 mod volume;
 
 use crate::args::{Args, Backup};
-use crate::commands::names::open;
+use crate::commands::names::open_to_change;
 use crate::terminal::output::print_json;
 use anyhow::Result;
 pub use backed::Backed;
@@ -29,7 +29,7 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
         return machines::run(args, a, pattern);
     }
     let what = Backed::parse(a)?;
-    let vault = open(args)?;
+    let vault = open_to_change(args)?;
     let is_machine = what.is_machine();
     let made = what.back_up(args.quiet, a, &vault)?;
     match (args.json, is_machine) {

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::commands::names::{store_options, store_url};
+use crate::terminal::escape::shell_word;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{note_done, toldln};
 use anyhow::Result;
@@ -33,7 +34,11 @@ pub fn run(args: &Args, policy: &str, isolate: bool, one_host: bool) -> Result<E
     if is_new {
         let isolated = if isolated { ", disks isolated" } else { "" };
         toldln!(args.quiet, "made a vault at {place}, policy {policy}{isolated}");
-        toldln!(args.quiet, "next: sapwood --store {place} backup VM/DISK IMAGE, or VM libvirt:DOMAIN");
+        toldln!(
+            args.quiet,
+            "next: sapwood --store {} backup VM/DISK IMAGE, or VM libvirt:DOMAIN",
+            shell_word(&place)
+        );
     }
     if one_host {
         toldln!(args.quiet, "{place}: from now on this host ({}) alone writes", locks::host_name());

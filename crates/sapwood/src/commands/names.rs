@@ -1,7 +1,7 @@
 //! Resolves names on the command line: the vault, a snapshot, a format.
 
 use crate::args::Args;
-use crate::devices::ReadVault;
+use crate::devices::OpenVault;
 use crate::jobs::config::Config;
 use crate::tags::is_tar;
 use crate::terminal::streams::errln;
@@ -38,8 +38,18 @@ pub fn open(args: &Args) -> Result<Vault> {
 }
 
 /// The same, for a command that only reads it.
-pub fn open_to_read(args: &Args) -> Result<ReadVault> {
-    Ok(ReadVault::new(open(args)?, args.quiet))
+pub fn open_to_read(args: &Args) -> Result<OpenVault> {
+    Ok(OpenVault::to_read(open(args)?, args.quiet))
+}
+
+/// The same, for a command that changes what is in it.
+pub fn open_to_change(args: &Args) -> Result<OpenVault> {
+    open_at_to_change(args, &store_url(args)?)
+}
+
+/// The same of the vault on a store.
+pub fn open_at_to_change(args: &Args, url: &str) -> Result<OpenVault> {
+    Ok(OpenVault::to_change(open_at(args, url)?, args.quiet))
 }
 
 /// The vault on a store.

@@ -1,7 +1,7 @@
 //! A vault as a tree of files: `VM/DISK/SNAPSHOT.raw`, and links to them named `latest.raw` and by their times.
 
 use super::snapshot::SnapshotDevice;
-use super::ReadVault;
+use super::OpenVault;
 use crate::tags::is_tar;
 use export::{Attributes, BlockDevice, Entry, Extent, NodeId, NodeKind, Tree};
 use parking_lot::{Mutex, MutexGuard};
@@ -18,7 +18,7 @@ const LISTING_PART: u32 = 10;
 
 /// The vault as a tree. Snapshots that are open share one cache.
 pub struct VaultTree {
-    vault: ReadVault,
+    vault: OpenVault,
     cache: Arc<ReadCache>,
     nodes: Mutex<Nodes>,
     damaged: Arc<Damaged>,
@@ -76,7 +76,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl VaultTree {
     /// The tree of a vault, whose snapshots are read through a cache.
-    pub fn new(vault: ReadVault, cache: Arc<ReadCache>) -> io::Result<VaultTree> {
+    pub fn new(vault: OpenVault, cache: Arc<ReadCache>) -> io::Result<VaultTree> {
         let nodes = Mutex::new(Nodes::new());
         let tree = VaultTree { vault, cache, nodes, damaged: Arc::default() };
         drop(tree.nodes_now()?);

@@ -1,7 +1,7 @@
 //! Lists of snapshots: which is the latest, which are listed, how the table looks, and what the last verification and holds
 //! say of them.
 
-use crate::common::{random, Bench, DAMAGED, DONE, FAILED, REFUSED, USAGE};
+use crate::common::{files_below, random, Bench, DAMAGED, DONE, FAILED, REFUSED, USAGE};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -226,6 +226,39 @@ fn damage_that_a_restore_meets_is_recorded() {
     assert_eq!(bench.run(readers[0]).code(), Some(DAMAGED));
     bench.backup("web01/vda", &file);
     assert!(bench.restored("web01/vda") == content);
+}
+
+/// What a backup finds damaged of the snapshot before is told by it and by `status`; what was known before, by `status` alone.
+#[test]
+fn damage_of_a_recipe_that_is_met_is_told() {
+    for is_backup in [true, false] {
+        let bench = Bench::new("conventional");
+        let file = bench.file("disk", &random(2 << 20, 1));
+        let id = bench.backup("web01/vda", &file);
+        let objects = files_below(&bench.store.join("objects"));
+        let root = objects.iter().find(|file| file.extension().is_some_and(|e| e == "root")).unwrap();
+        std::fs::remove_file(root).unwrap();
+        assert_eq!(bench.run(&["status"]).code(), Some(0));
+        let target = bench.arg("restored");
+        let ended = if is_backup {
+            bench.run(&["backup", "web01/vda", &file])
+        } else {
+            bench.run(&["restore", "web01/vda", &target])
+        };
+        assert_eq!(ended.code(), Some(if is_backup { DONE } else { DAMAGED }), "{ended}");
+        assert_eq!(ended.to_string().contains("the vault is damaged: "), is_backup, "{ended}");
+        assert!(ended.to_string().contains(root.file_name().unwrap().to_str().unwrap()), "{ended}");
+        assert_eq!(bench.run(&["status"]).code(), Some(2));
+        let listed = bench.json(&["snapshots"])["snapshots"].clone();
+        let damaged: Vec<&Value> =
+            listed.as_array().unwrap().iter().filter(|s| s["is_damaged"] == true).collect();
+        assert_eq!((damaged.len(), damaged[0]["snapshot"].as_str()), (1, Some(id.as_str())), "{listed}");
+        // It does not need that one any more.
+        bench.done(&["-q", "backup", "web01/vda", &file]);
+        bench.done(&["-q", "delete", &format!("web01/vda@{id}")]);
+        bench.done(&["-q", "verify"]);
+        assert_eq!(bench.run(&["status"]).code(), Some(0));
+    }
 }
 
 /// What the last two weeks stored.

@@ -2,7 +2,7 @@
 
 mod damage_met;
 
-pub(crate) use damage_met::DamageMet;
+pub(crate) use damage_met::{container_of, DamageMet, ToLookAt};
 
 use format::Malformed;
 use store::StoreError;

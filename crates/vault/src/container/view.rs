@@ -75,7 +75,7 @@ impl View {
                 VaultError::Gone { object }
             }
             e => {
-                self.folder.damage_met.note(&e);
+                self.folder.damage_met.note(self.folder.disk, &e);
                 e
             }
         }

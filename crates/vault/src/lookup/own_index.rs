@@ -1,7 +1,6 @@
 //! The index over the disk's own chunks: those that this backup wrote or adopted, and those that its parent references
 //! anywhere.
 
-use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;
 use chunk::{Fingerprint, Location, PrefixIndex};
@@ -89,7 +88,7 @@ impl OwnIndex {
             if added + chunks.len() > PARENT_CHUNKS_MAX {
                 break;
             }
-            let Some(table) = tables.get(*id).unless_damaged()? else { continue };
+            let Some(table) = tables.own().folder().unless_damaged(tables.get(*id))? else { continue };
             let container_slot = self.slot(*id, false);
             for n in chunks.runs().iter().flat_map(|r| r.0..r.0 + r.1) {
                 if let Some(at) = table.index_of(ChunkNo(n)) {

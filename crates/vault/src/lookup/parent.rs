@@ -1,6 +1,6 @@
 //! The parent of a backup: the snapshot that its segments are compared with.
 
-use crate::base::error::{Result, UnlessDamaged};
+use crate::base::error::Result;
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use chunk::Fingerprint;
@@ -27,7 +27,8 @@ impl Parent {
 
     /// The segment at the same place; `None` where it is null or cannot be read.
     pub fn segment(&mut self, no: SegmentNo) -> Result<Option<SegmentRecipe>> {
-        Ok(self.recipe.segment(no).unless_damaged()?.flatten())
+        let read = self.recipe.segment(no);
+        Ok(self.recipe.folder().unless_damaged(read)?.flatten())
     }
 
     /// The same, of a page that must be readable: nothing of it is read from the disk.
@@ -44,7 +45,8 @@ impl Parent {
     pub fn unusable(&mut self, tables: &Tables) -> Result<Vec<Range<SegmentNo>>> {
         let mut found = Vec::new();
         for no in self.recipe.page_numbers() {
-            let Some(page) = self.recipe.page(no).unless_damaged()? else {
+            let page = self.recipe.page(no);
+            let Some(page) = self.recipe.folder().unless_damaged(page)? else {
                 found.push(no.segments());
                 continue;
             };
@@ -76,7 +78,8 @@ impl Parent {
             if tables.is_damaged(container, &self.damaged)? || !admits(container)? {
                 continue;
             }
-            let Some(table) = tables.get(container).unless_damaged()? else { continue };
+            let table = tables.get(container);
+            let Some(table) = self.recipe.folder().unless_damaged(table)? else { continue };
             for n in first.0..first.0 + count {
                 // The table of a sound container has all of them.
                 let Some(at) = table.index_of(ChunkNo(n)) else { break };
@@ -94,7 +97,8 @@ impl Parent {
     /// Calls `each` with every segment that is not null and can be read.
     pub fn each_segment(&mut self, each: &mut dyn FnMut(SegmentNo, &SegmentRecipe)) -> Result<()> {
         for no in self.recipe.page_numbers() {
-            let Some(page) = self.recipe.page(no).unless_damaged()? else { continue };
+            let page = self.recipe.page(no);
+            let Some(page) = self.recipe.folder().unless_damaged(page)? else { continue };
             let page = page.unwrap_or_default();
             page.segments.iter().for_each(|(n, s)| each(no.segment(*n), s));
         }
@@ -125,7 +129,8 @@ impl Parent {
     pub fn summary(&mut self, tables: &Tables) -> Result<Summary> {
         let (mut all, mut bytes, mut is_whole) = (Summary::default(), 0, true);
         for no in self.recipe.page_numbers() {
-            let Some(summary) = self.recipe.summary(no).unless_damaged()? else {
+            let summary = self.recipe.summary(no);
+            let Some(summary) = self.recipe.folder().unless_damaged(summary)? else {
                 is_whole = false;
                 continue;
             };

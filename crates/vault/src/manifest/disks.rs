@@ -50,6 +50,14 @@ fn by_folder(folder: &Folder) -> String {
     folder.path.trim_end_matches('/').into()
 }
 
+/// The disk of a folder whose manifest has this name: called by its folder, where the name does not lead there.
+pub(crate) fn of_folder(vault: &Vault, folder: Folder, name: &str) -> DiskAt {
+    match one(vault, name) {
+        Ok(at) if at.folder.disk == folder.disk => at,
+        _ => DiskAt::named(&by_folder(&folder), folder),
+    }
+}
+
 /// The disk of a name that is there.
 pub(crate) fn one(vault: &Vault, name: &str) -> Result<DiskAt> {
     find(vault, name)?.ok_or_else(|| there_is_none(vault, name))

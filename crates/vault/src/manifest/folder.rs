@@ -1,6 +1,6 @@
 //! An owner's folder: its manifest, its container table, and its released objects.
 
-use crate::base::error::{DamageMet, Result, VaultError};
+use crate::base::error::{DamageMet, Result, UnlessDamaged, VaultError};
 use crate::base::lru::SharedLru;
 use crate::manifest::listing::{for_each_name, list_objects};
 use format::{
@@ -33,7 +33,7 @@ pub(crate) struct Folder {
     pub snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
     /// The same of container tables: those that were read or put last.
     pub container_pages: SharedLru<(DiskId, PageRef), Arc<ContainerPage>>,
-    /// What readers of the vault have found damaged.
+    /// What readers and backups have found damaged.
     pub damage_met: Arc<DamageMet>,
 }
 
@@ -41,6 +41,15 @@ impl Folder {
     /// The folder of another owner of the same vault.
     pub fn of(&self, disk: DiskId) -> Folder {
         Folder { disk, path: names::folder(disk), ..self.clone() }
+    }
+
+    /// What was read; `None` where it is damaged, which is remembered, until it is recorded
+    /// ([`crate::Vault::record_damage_met`]).
+    pub fn unless_damaged<T>(&self, read: Result<T>) -> Result<Option<T>> {
+        if let Err(e) = &read {
+            self.damage_met.note(self.disk, e);
+        }
+        read.unless_damaged()
     }
 
     /// Whether it is that of the popular set.

@@ -124,6 +124,11 @@ impl RecipeReader {
         })
     }
 
+    /// The folder of its disk.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
     /// Another reader of the same recipe, which shares what is read.
     pub fn again(&self) -> Self {
         RecipeReader {

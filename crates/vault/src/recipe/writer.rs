@@ -1,7 +1,6 @@
 //! Writing recipes page by page.
 
 use crate::base::error::Result;
-use crate::base::error::UnlessDamaged;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::recipe::chain::RecipeReader;
@@ -151,5 +150,6 @@ impl RecipeWriter {
 
 fn read_parent(parent: &mut RecipeReader, no: PageNo) -> Result<Arc<RecipePage>> {
     // A damaged page of the parent cannot be shared: anything that differs will do.
-    Ok(parent.page(no).unless_damaged()?.flatten().unwrap_or_default())
+    let page = parent.page(no);
+    Ok(parent.folder().unless_damaged(page)?.flatten().unwrap_or_default())
 }

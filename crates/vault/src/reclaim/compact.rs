@@ -95,8 +95,9 @@ fn compact_batch(session: &Session, batch: &[Due]) -> Result<CompactReport> {
                 edits.insert(new.id, Some(new));
                 released.extend(replaced(&session.folder, entry));
             }
-            // Damage is for `verify` to tell; the other containers are compacted all the same.
+            // The other containers are compacted all the same.
             Err(e) if e.is_damage() => {
+                session.folder.damage_met.note(session.folder.disk, &e);
                 report.damaged += 1;
                 discard(session, entry.id)?;
             }

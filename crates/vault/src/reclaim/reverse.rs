@@ -94,7 +94,10 @@ impl Vault {
             reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut applied, &mut report);
         let mut left = None;
         match reversed {
-            Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
+            Err(e) if e.is_damage() => {
+                folder.damage_met.note(folder.disk, &e);
+                report.held_up = Some(e.to_string());
+            }
             other => left = other?,
         }
         index_reversed(&session, policy.index_at, left)?;
@@ -445,7 +448,9 @@ fn fingerprints_of(tables: &Tables, s: &SegmentRecipe) -> Result<Option<Vec<[u8;
     let mut all = Vec::new();
     for r in &s.references {
         let Reference::Direct { container, first, count } = *r else { continue };
-        let Some(table) = tables.get(container).unless_damaged()? else { return Ok(None) };
+        let Some(table) = tables.own().folder().unless_damaged(tables.get(container))? else {
+            return Ok(None);
+        };
         let last = ChunkNo(first.0.saturating_add(count - 1));
         match (table.index_of(first), table.index_of(last)) {
             (Some(from), Some(to)) if to.0 - from.0 == count - 1 => {

@@ -1,59 +1,72 @@
-//! Looks again at containers in which readers have met damage, and records it as a verification does: no later backup
-//! references them, and `status` tells of them.
+//! Looks again at what readers and backups have found damaged, and records it as a verification does: no later backup references
+//! it, and `status` tells of it.
 
 use super::findings::containers::ContainerFindings;
+use super::findings::damage::{Damage, More};
 use super::owner::{Owner, Reads};
+use super::report::RecordedDamage;
 use super::run::{Purpose, Verification};
-use crate::base::error::{Result, UnlessDamaged, VaultError};
+use super::Scope;
+use crate::base::error::{container_of, Result, ToLookAt, UnlessDamaged, VaultError};
 use crate::base::progress::Progress;
 use crate::container::container_set::ContainerSet;
 use crate::container::tables::TABLE_CACHE_BYTES;
+use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
-use format::{names, ContainerId, DiskId};
-use std::collections::BTreeMap;
+use format::{names, DiskId};
+use std::collections::{BTreeMap, BTreeSet};
 use store::StoreError;
 
 impl Vault {
-    /// Looks at the containers in which restores and open snapshots have met damage since the vault was opened, or since the
-    /// last call, and records those that are damaged. Returns how many were not recorded before.
+    /// Looks at what was met of damage since the vault was opened, or since the last call, and records it.
     ///
-    /// Nothing is recorded of an object that cannot be read at all, because of its permissions, say: that may pass. Nor where
-    /// this process cannot register as a reader: who may not do that does not change anything. The next call looks at these
-    /// again.
+    /// A container is looked at by itself. Because of any other object, such as a page of a recipe, its disks are verified as a whole:
+    /// so the snapshots that need it are found. Not those that are known to be damaged, nor one twice in an hour.
     ///
-    /// # Errors
-    /// If it is cancelled, or something cannot be recorded: the next call tries again. The other owners are recorded.
-    pub fn record_damage_met(&self, progress: &Progress) -> Result<u64> {
-        let mut of_owners: BTreeMap<DiskId, Vec<(ContainerId, String)>> = BTreeMap::new();
-        for object in self.damage_met.take() {
-            if let Some((owner, id)) = container_of(&object) {
-                of_owners.entry(owner).or_default().push((id, object));
+    /// Nothing is recorded where this process cannot register as a reader: who may not do that does not change anything. Of a
+    /// container that cannot be looked at now, because of permissions, say, or because this is cancelled, the next call tries again.
+    pub fn record_damage_met(&self, progress: &Progress) -> RecordedDamage {
+        let ToLookAt { of_containers, disks } = self.damage_met.take();
+        let mut recorded = RecordedDamage::default();
+        let mut of_owners: BTreeMap<DiskId, Vec<String>> = BTreeMap::new();
+        for object in of_containers {
+            let Some((owner, _)) = container_of(&object) else { continue };
+            match self.read_any(&object) {
+                Ok(()) => of_owners.entry(owner).or_default().push(object),
+                Err(e) => {
+                    recorded.leave(e);
+                    self.damage_met.add([object]);
+                }
             }
         }
-        let (mut recorded, mut failed) = (0, None);
-        for (owner, met) in of_owners {
-            let (readable, later): (Vec<_>, Vec<_>) =
-                met.into_iter().partition(|(_, object)| self.tells_of_damage(object));
-            let mut later: Vec<String> = later.into_iter().map(|(_, object)| object).collect();
-            if readable.is_empty() {
-                self.damage_met.add(later);
-                continue;
-            }
-            match progress.check().and_then(|()| self.look_again(&self.folder(owner), &readable, progress)) {
-                Ok(Some(new)) => recorded += new,
+        for (owner, objects) in of_owners {
+            let folder = self.folder(owner);
+            match progress.check().and_then(|()| self.look_at_containers(&folder, &objects, progress)) {
+                Ok(Some(damaged)) => recorded.damaged.extend(damaged),
                 // The disk has been deleted, or its manifest cannot be read, which `status` tells.
                 Err(e)
                     if e.is_damage()
                         || matches!(e, VaultError::NotFound { .. } | VaultError::Gone { .. }) => {}
                 not_now => {
-                    later.extend(readable.into_iter().map(|(_, object)| object));
-                    failed = failed.or(not_now.err());
+                    not_now.err().into_iter().for_each(|e| recorded.leave(e));
+                    self.damage_met.add(objects);
                 }
             }
-            self.damage_met.add(later);
         }
-        failed.map_or(Ok(recorded), Err)
+        match progress.check().and_then(|()| self.look_at_disks(&disks, progress, &mut recorded)) {
+            Ok(()) => {}
+            Err(e) => {
+                if matches!(e, VaultError::Cancelled) {
+                    self.damage_met.add_disks(disks);
+                }
+                recorded.leave(e);
+            }
+        }
+        // A container's objects are told by the look at its disk, too.
+        recorded.damaged.sort_by(|a, b| a.object.cmp(&b.object));
+        recorded.damaged.dedup_by(|a, b| a.object == b.object);
+        recorded
     }
 
     /// Whether damage has been met, and not been recorded.
@@ -61,41 +74,71 @@ impl Vault {
         !self.damage_met.is_empty()
     }
 
-    /// Whether an object is gone, or can be read at least in part.
-    fn tells_of_damage(&self, object: &str) -> bool {
-        let read = self.store.len(object).and_then(|_| self.store.read_at(object, 0, &mut [0]));
-        matches!(read, Ok(()) | Err(StoreError::NotFound { .. } | StoreError::OutOfRange { .. }))
+    /// An error where an object is there, and nothing of it can be read: that tells nothing of what is in it.
+    fn read_any(&self, object: &str) -> Result<()> {
+        match self.store.len(object).and_then(|_| self.store.read_at(object, 0, &mut [0])) {
+            Ok(()) | Err(StoreError::NotFound { .. } | StoreError::OutOfRange { .. }) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
     }
 
-    /// Returns how many are recorded that were not; `None` if it cannot be told now.
-    fn look_again(
+    /// Verifies disks as a whole, but for those that are known to be damaged.
+    fn look_at_disks(
+        &self,
+        disks: &BTreeSet<DiskId>,
+        progress: &Progress,
+        recorded: &mut RecordedDamage,
+    ) -> Result<()> {
+        let (before, mut all) = (self.last_verifications(), Vec::new());
+        for &disk in disks.iter().filter(|d| !before.has(|v| v.disk == **d && v.damaged_objects > 0)) {
+            let folder = self.folder(disk);
+            match self.view(&folder, 0) {
+                Ok(view) if view.is_leased() => all.push(disks::of_folder(self, folder, &view.manifest.name)),
+                Ok(_) | Err(VaultError::NotFound { .. }) => {}
+                // That is told by the verification.
+                Err(e) if e.is_damage() => all.push(disks::of_folder(self, folder, "")),
+                Err(e) => recorded.leave(e),
+            }
+        }
+        if all.is_empty() {
+            return Ok(());
+        }
+        let report = self.verify_reading(Scope::At(&all), &Reads::Recorded, Purpose::Verify, progress)?;
+        recorded.damaged.extend(report.damaged);
+        let why = report.not_kept.or(report.unrecorded);
+        why.map_or(Ok(()), |why| Err(VaultError::Refused(why)))
+    }
+
+    /// Looks at containers of one owner. Returns what is recorded that was not; `None` if it cannot be told now.
+    fn look_at_containers(
         &self,
         folder: &Folder,
-        met: &[(ContainerId, String)],
+        met: &[String],
         progress: &Progress,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<Vec<Damage>>> {
         let view = self.view(folder, TABLE_CACHE_BYTES)?;
         if !view.is_leased() {
             return Ok(None);
         }
         let (mut set, mut ids) = (ContainerSet::default(), Vec::new());
         let (mut objects, mut bytes, mut is_later) = (Vec::new(), 0, false);
-        for (id, object) in met {
-            if set.contains(*id) || view.manifest.damaged.contains(id) {
+        for object in met {
+            let Some((_, id)) = container_of(object) else { continue };
+            if set.contains(id) || view.manifest.damaged.contains(&id) {
                 continue;
             }
             // Of one whose page is lost, that is what is told.
-            let Some(entry) = view.tables.own().get(*id).unless_damaged()?.flatten() else { continue };
-            let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, *id, entry.table)];
+            let Some(entry) = view.tables.own().get(id).unless_damaged()?.flatten() else { continue };
+            let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, id, entry.table)];
             // It may have been repaired since, which an open snapshot does not see.
             if !of_it.contains(object) {
                 continue;
             }
-            if of_it.iter().any(|object| !self.tells_of_damage(object)) {
+            if of_it.iter().any(|object| self.read_any(object).is_err()) {
                 is_later = true;
             } else {
-                set.insert(*id);
-                ids.push(*id);
+                set.insert(id);
+                ids.push(id);
                 bytes += entry.stored_bytes;
                 objects.extend(of_it);
             }
@@ -108,25 +151,18 @@ impl Vault {
         let of = Owner { folder: &view.folder, tables: &view.tables, listed: &listed, disk: None };
         run.containers(of, &ids, &mut own)?;
         view.check()?;
-        if !objects.iter().all(|object| self.tells_of_damage(object)) {
+        if objects.iter().any(|object| self.read_any(object).is_err()) {
             return Ok(None);
         }
         run.known.record(folder, &own);
         match run.known.unrecorded {
             Some(why) => Err(VaultError::Refused(why)),
             None if is_later => Ok(None),
-            None => Ok(Some(ids.iter().filter(|id| own.damaged.get(**id).is_some()).count() as u64)),
+            None => {
+                let mut damaged = Vec::new();
+                own.found.report(&mut damaged, &mut More::default());
+                Ok(Some(damaged))
+            }
         }
     }
-}
-
-/// The container whose data or table an object is, and its owner.
-fn container_of(object: &str) -> Option<(DiskId, ContainerId)> {
-    let folder = names::folder_of(object)?;
-    let owner = match folder.strip_prefix(names::DISKS) {
-        Some(disk) => disk.strip_suffix('/')?.parse().ok()?,
-        None => DiskId::POPULAR,
-    };
-    let is_read = object.ends_with(".data") || object.ends_with(".table");
-    is_read.then(|| names::container_of(object)).flatten().map(|(id, _)| (owner, id))
 }

@@ -1,5 +1,6 @@
 //! What a verification reports.
 
+use crate::base::error::VaultError;
 use crate::container::container_set::ContainerSet;
 use crate::verify::findings::bad_chunks::BadChunks;
 use crate::verify::findings::damage::Damage;
@@ -37,4 +38,20 @@ pub struct VerifyReport {
     pub(crate) lacks_owners: bool,
     /// Whether there are more damaged containers, or chunks that cannot be read, than there was room for here.
     pub(crate) is_cut: bool,
+}
+
+/// What of the damage that was met is recorded by now.
+#[derive(Debug, Default)]
+pub struct RecordedDamage {
+    /// What was not known before.
+    pub damaged: Vec<Damage>,
+    /// Why something could not be looked at, or recorded, where that failed: the first such thing.
+    pub left: Option<VaultError>,
+}
+
+impl RecordedDamage {
+    /// Something failed.
+    pub(super) fn leave(&mut self, e: VaultError) {
+        self.left.get_or_insert(e);
+    }
 }

@@ -1,9 +1,17 @@
-//! Damage that restores and open snapshots meet, before any verification.
+//! Damage that restores, open snapshots and backups meet, before any verification.
 
 use super::common::{backup, restore, rng, seed};
-use super::{harm, kind_of, manifest, Fixture, Harm, Kind, TestStore, DISKS};
+use super::{harm, kind_of, manifest, restore_all, Fixture, Harm, Kind, TestStore, DISKS};
 use format::{DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
+use std::collections::{BTreeMap, BTreeSet};
 use vault::{Progress, ReadCache, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC};
+
+/// The objects that are recorded now, and were not.
+fn recorded(vault: &Vault) -> Vec<String> {
+    let recorded = vault.record_damage_met(&Progress::default());
+    assert!(recorded.left.is_none(), "{recorded:?}");
+    recorded.damaged.into_iter().map(|d| d.object).collect()
+}
 
 /// The damage that a reader has met is recorded: `status` knows, and the next backup stores anew what it needs, before any
 /// verification.
@@ -66,11 +74,7 @@ fn what_readers_find_damaged_is_referenced_no_more() {
             read_all();
             let damaged = store.find(&object);
             store.write(&object, &f.store.read(&object));
-            assert_eq!(
-                (vault.record_damage_met(&Progress::default()).unwrap(), listed(&store, &vault)),
-                (0, 0),
-                "{what}"
-            );
+            assert_eq!((recorded(&vault).len(), listed(&store, &vault)), (0, 0), "{what}");
             match damaged {
                 Some(bytes) => store.write(&object, &bytes),
                 None => store.remove(&object),
@@ -79,14 +83,13 @@ fn what_readers_find_damaged_is_referenced_no_more() {
             read_all();
             let cancelled = Progress::default();
             cancelled.cancel();
-            let stopped = vault.record_damage_met(&cancelled).unwrap_err();
-            assert!(matches!(stopped, VaultError::Cancelled) && vault.has_met_damage(), "{what}: {stopped}");
+            let stopped = vault.record_damage_met(&cancelled).left;
+            assert!(
+                matches!(stopped, Some(VaultError::Cancelled)) && vault.has_met_damage(),
+                "{what}: {stopped:?}"
+            );
             for new in [1, 0] {
-                assert_eq!(
-                    (vault.record_damage_met(&Progress::default()).unwrap(), listed(&store, &vault)),
-                    (new, 1),
-                    "{what}"
-                );
+                assert_eq!((recorded(&vault).len(), listed(&store, &vault)), (new, 1), "{what}");
                 assert!(!vault.has_met_damage(), "{what}: told twice");
                 read_all();
             }
@@ -100,4 +103,96 @@ fn what_readers_find_damaged_is_referenced_no_more() {
         }
     }
     assert!(unhealed > 0);
+}
+
+/// The snapshots of which the last verifications say that they cannot be restored whole.
+fn known_damaged(vault: &Vault) -> BTreeSet<String> {
+    let last = vault.last_verifications();
+    let all = vault.snapshots(None).unwrap().snapshots;
+    let damaged = all.iter().filter(|s| last.of_snapshot(s).is_some_and(|v| v.is_damaged));
+    damaged.map(|s| format!("{}@{}", s.disk, s.entry.id)).collect()
+}
+
+/// Where readers meet damage of recipes, or of pages of a container table, their disk is looked at as a whole: it is known from then
+/// on which snapshots are affected. That is done once, however often it is met.
+#[test]
+fn what_readers_find_damaged_of_recipes_is_told() {
+    let mut rng = rng(seed("what_readers_find_damaged_of_recipes_is_told"));
+    let mut tried: BTreeMap<Kind, u32> = BTreeMap::new();
+    for policy in [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC] {
+        let f = Fixture::new(policy, &mut rng);
+        for object in f.store.objects() {
+            let kind = kind_of(&object).unwrap();
+            if !matches!(kind, Kind::RecipeRoot | Kind::RecipePages | Kind::ContainerPage) {
+                continue;
+            }
+            let what = format!("{}: {object}", policy.name);
+            let store = f.store.copy();
+            harm(&store, &object, &Harm::Delete);
+            let vault = store.vault().unwrap();
+            let failing: BTreeSet<String> = restore_all(&f, &vault).into_keys().collect();
+            if failing.is_empty() {
+                continue;
+            }
+            *tried.entry(kind).or_default() += 1;
+            assert_eq!(known_damaged(&vault), BTreeSet::new(), "{what}");
+            let cancelled = Progress::default();
+            cancelled.cancel();
+            assert!(vault.record_damage_met(&cancelled).left.is_some() && vault.has_met_damage(), "{what}");
+            assert_eq!(recorded(&vault), [object.as_str()], "{what}");
+            assert_eq!(known_damaged(&vault), failing, "{what}");
+            restore_all(&f, &vault);
+            assert!(!vault.has_met_damage(), "{what}: looked at again");
+            store.write(&object, &f.store.read(&object));
+            vault.verify(None, false, &Progress::default()).unwrap();
+            assert_eq!(known_damaged(&vault), BTreeSet::new(), "{what}");
+        }
+    }
+    println!("{tried:?}");
+    assert_eq!(tried.len(), 3);
+}
+
+/// A backup passes over what it finds damaged. It is known from then on, and the next backup stores anew what it needs of it.
+#[test]
+fn what_backups_find_damaged_is_told() {
+    let mut rng = rng(seed("what_backups_find_damaged_is_told"));
+    let mut met: BTreeMap<(&str, Kind), u32> = BTreeMap::new();
+    for policy in [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC] {
+        let f = Fixture::new(policy, &mut rng);
+        for object in f.store.objects() {
+            let kind = kind_of(&object).unwrap();
+            if !matches!(kind, Kind::RecipeRoot | Kind::RecipePages | Kind::Table) {
+                continue;
+            }
+            let what = format!("{}: {object}", policy.name);
+            let store = f.store.copy();
+            harm(&store, &object, &Harm::Delete);
+            let failing: BTreeSet<String> = restore_all(&f, &store.vault().unwrap()).into_keys().collect();
+            let vault = store.vault().unwrap();
+            for (disk, bytes) in DISKS.iter().zip(&f.newest) {
+                backup(&vault, disk, bytes, f.policy).unwrap();
+            }
+            if !vault.has_met_damage() {
+                continue;
+            }
+            *met.entry((policy.name, kind)).or_default() += 1;
+            assert!(recorded(&vault).contains(&object), "{what}");
+            assert!(!vault.has_met_damage(), "{what}");
+            let health = vault.health().unwrap();
+            let listed: u64 = health.disks.iter().map(|d| d.damaged_containers).sum();
+            let is_told = match kind {
+                Kind::Table => listed + health.damaged_popular == 1,
+                _ => known_damaged(&vault).is_superset(&failing),
+            };
+            assert!(is_told, "{what}");
+            for (disk, bytes) in DISKS.iter().zip(&f.newest) {
+                backup(&vault, disk, bytes, f.policy).unwrap();
+                assert_eq!(restore(&vault, disk, "latest").unwrap(), *bytes, "{what}: {disk}");
+            }
+        }
+    }
+    println!("{met:?}");
+    for kind in [Kind::RecipeRoot, Kind::RecipePages, Kind::Table] {
+        assert!(met.keys().any(|(_, of)| *of == kind), "{kind:?} is never met");
+    }
 }

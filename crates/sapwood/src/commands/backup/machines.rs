@@ -4,7 +4,7 @@
 use super::backed::Backed;
 use super::machine::Machine;
 use crate::args::{Args, Backup};
-use crate::commands::names::open;
+use crate::commands::names::open_to_change;
 use crate::commands::snapshots::pattern::fits;
 use crate::live::{all_domains, domain_pattern, THEIR_OWN_NAMES};
 use crate::progress::is_stopped;
@@ -44,7 +44,7 @@ pub fn domains_of(pattern: &str) -> Result<Vec<String>> {
 
 /// Backs up all domains that fit.
 pub fn run(args: &Args, a: &Backup, pattern: &str) -> Result<ExitCode> {
-    let vault = open(args)?;
+    let vault = open_to_change(args)?;
     let domains = domains_of(pattern)?;
     let mut code = ExitCode::SUCCESS;
     let mut all = Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::commands::names::{check_is_disk, open_to_read, split};
-use crate::devices::{ReadVault, SnapshotDisk};
+use crate::devices::{OpenVault, SnapshotDisk};
 use crate::terminal::escape::escaped;
 use crate::terminal::streams::errln;
 use anyhow::Result;
@@ -21,7 +21,7 @@ pub struct Disk {
     pub volumes: Vec<Volume>,
     opened: HashMap<String, Arc<dyn FileSystem>>,
     /// Until everything was read.
-    _vault: ReadVault,
+    _vault: OpenVault,
 }
 
 /// A file or directory that the user named.

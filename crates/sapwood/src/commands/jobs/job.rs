@@ -3,14 +3,16 @@
 use super::report::{outcome_of, JobReport};
 use crate::args::{Args, Backup};
 use crate::commands::backup::{domains_of, Backed, Machine};
-use crate::commands::names::open_at;
+use crate::commands::names::open_at_to_change;
 use crate::commands::snapshots::copy::{check_other, options as copy_options};
+use crate::devices::OpenVault;
 use crate::jobs::settings::Job;
 use crate::jobs::shell_command;
 use crate::jobs::source::DiskSource;
 use crate::jobs::state::Outcome;
 use crate::live::domain_pattern;
 use crate::progress::{is_stopped, watch};
+use crate::terminal::escape::shell_word;
 use crate::terminal::outcome::one_line;
 use crate::terminal::streams::{errln, outln};
 use anyhow::Result;
@@ -42,8 +44,11 @@ impl<'a> JobRun<'a> {
             let outcome = if is_stopped() { Outcome::Interrupted } else { Outcome::Failed };
             self.failed(outcome, format!("the command before {why}; nothing was done"));
         } else {
-            match open_at(self.args, self.store) {
-                Ok(vault) => self.work(&vault),
+            match open_at_to_change(self.args, self.store) {
+                Ok(vault) => {
+                    self.work(&vault);
+                    self.tell_damage(&vault);
+                }
                 Err(e) => self.failed(outcome_of(&e), one_line(&e)),
             }
         }
@@ -190,7 +195,7 @@ impl<'a> JobRun<'a> {
                 return backed_up.to_vec();
             }
         };
-        let to = open_at(self.args, url).and_then(|to| check_other(vault, &to).map(|()| to));
+        let to = open_at_to_change(self.args, url).and_then(|to| check_other(vault, &to).map(|()| to));
         let to = match to {
             Ok(to) => to,
             Err(e) => {
@@ -204,6 +209,7 @@ impl<'a> JobRun<'a> {
                 uncopied.push(disk);
             }
         }
+        self.tell_damage(&to);
         uncopied
     }
 
@@ -214,6 +220,15 @@ impl<'a> JobRun<'a> {
             self.job.is_upkeep() || self.disks.iter().any(|(name, _)| name == disk || name == machine)
         };
         Ok(vault.disk_names()?.0.into_iter().filter(is_its).collect())
+    }
+
+    /// Records the damage that was met in a vault. It is a failure, unless a signal has come: then the next run meets it again.
+    fn tell_damage(&mut self, vault: &OpenVault) {
+        match vault.damage_recorded() {
+            Some(why) if self.is_stopped() => errln!("sapwood: job {}: {why}", self.job.name),
+            Some(why) => self.failed(Outcome::Failed, format!("{}: {why}", vault.location())),
+            None => {}
+        }
     }
 
     fn copy_disk(&mut self, vault: &Vault, disk: &str, to: &Vault) -> Result<()> {
@@ -235,7 +250,7 @@ impl<'a> JobRun<'a> {
     /// The command with which the job's vault is looked at.
     pub(super) fn sapwood(&self) -> String {
         let store = self.job.store.as_ref();
-        store.map_or("sapwood".to_owned(), |store| format!("sapwood --store {store}"))
+        store.map_or("sapwood".to_owned(), |store| format!("sapwood --store {}", shell_word(store)))
     }
 
     fn collect(&mut self, vault: &Vault) -> Result<()> {

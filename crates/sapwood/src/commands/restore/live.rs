@@ -8,7 +8,7 @@ use place::Place;
 
 use crate::args::{Args, Restore};
 use crate::commands::names::{check_is_disk, held_for, open_to_read, split};
-use crate::devices::{read_cache, ArrivingDevice, ReadVault, SnapshotBase, SnapshotDevice};
+use crate::devices::{read_cache, ArrivingDevice, OpenVault, SnapshotBase, SnapshotDevice};
 use crate::progress::show_while;
 use crate::serving::{tls_of, Serving};
 use crate::system::purpose::End;
@@ -46,7 +46,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
 struct LiveRestore<'a> {
     args: &'a Args,
     a: &'a Restore,
-    vault: ReadVault,
+    vault: OpenVault,
     disk: &'a str,
     entry: SnapshotEntry,
     /// The snapshot, as `vm/disk@id`.

@@ -1,7 +1,7 @@
 //! `sapwood copy`
 
 use crate::args::{Args, Copy};
-use crate::commands::names::{open_at, open_to_read};
+use crate::commands::names::{open_at_to_change, open_to_read};
 use crate::commands::snapshots::pattern::{self, Named};
 use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
 use crate::progress;
@@ -22,7 +22,7 @@ struct Done {
 }
 
 pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
-    let (from, to) = (open_to_read(args)?, open_at(args, &a.to)?);
+    let (from, to) = (open_to_read(args)?, open_at_to_change(args, &a.to)?);
     check_other(&from, &to)?;
     let (single, patterns): (Vec<String>, Vec<String>) =
         a.names.iter().cloned().partition(|n| n.contains('@'));

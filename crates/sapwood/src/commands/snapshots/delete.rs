@@ -1,7 +1,7 @@
 //! `sapwood delete`
 
 use crate::args::Args;
-use crate::commands::names::open;
+use crate::commands::names::open_to_change;
 use crate::terminal::ask::{can_ask, is_wanted};
 use crate::terminal::outcome::{exit_code, one_line};
 use crate::terminal::output::{print_json, size};
@@ -22,7 +22,7 @@ pub fn run(args: &Args, names: &[String], yes: bool) -> Result<ExitCode> {
         };
         by_disk.entry(disk).or_default().push(spec.to_owned());
     }
-    let vault = open(args)?;
+    let vault = open_to_change(args)?;
     if !yes && can_ask() {
         confirm(&vault, &mut by_disk)?;
     } else if by_disk.len() > 1 {

@@ -1,7 +1,7 @@
 //! `sapwood remove`
 
 use crate::args::Args;
-use crate::commands::names::open;
+use crate::commands::names::open_to_change;
 use crate::commands::snapshots::delete::Total;
 use crate::terminal::ask::{can_ask, is_wanted};
 use crate::terminal::outcome::exit_code;
@@ -14,7 +14,7 @@ use std::time::Instant;
 use vault::VaultError;
 
 pub fn run(args: &Args, disk: &str, yes: bool) -> Result<ExitCode> {
-    let vault = open(args)?;
+    let vault = open_to_change(args)?;
     let snapshots = counted(vault.snapshots(Some(disk))?.snapshots.len(), "snapshot");
     let ask = || can_ask() && is_wanted(&format!("Remove {disk} with its {snapshots}?"));
     if !yes && !ask() {

@@ -1,7 +1,7 @@
 //! `sapwood retain`
 
 use crate::args::{Args, Retain};
-use crate::commands::names::open;
+use crate::commands::names::open_to_change;
 use crate::commands::snapshots::delete::Total;
 use crate::commands::snapshots::pattern::{self, Named};
 use crate::jobs::config::Config;
@@ -16,7 +16,7 @@ use std::time::Instant;
 use vault::{format_time, Keeps, RetainReport, SnapshotEntry, Vault};
 
 pub fn run(args: &Args, a: &Retain) -> Result<ExitCode> {
-    let vault = open(args)?;
+    let vault = open_to_change(args)?;
     let zone = Config::find(args.config.as_deref())?.map(|c| c.zone).unwrap_or_default();
     let Named { disks, damaged } = pattern::find(&vault, &a.disks, a.all)?;
     let start = Instant::now();

@@ -1,7 +1,7 @@
 //! `sapwood gc` and `sapwood compact`
 
 use crate::args::Args;
-use crate::commands::names::open;
+use crate::commands::names::open_to_change;
 use crate::progress::watch;
 use crate::terminal::exit_code::{DAMAGED, REFUSED};
 use crate::terminal::output::{counted, print_json, size};
@@ -14,7 +14,7 @@ use vault::GcReport;
 
 pub fn collect(args: &Args, dry_run: bool, all: bool) -> Result<ExitCode> {
     let start = Instant::now();
-    let vault = open(args)?;
+    let vault = open_to_change(args)?;
     let report = if all { vault.gc_all()? } else { vault.gc(dry_run)? };
     show(args, &report, dry_run, start.elapsed().as_secs_f64())
 }
@@ -27,7 +27,7 @@ pub fn compact(
     seconds: Option<u64>,
 ) -> Result<ExitCode> {
     let start = Instant::now();
-    let vault = open(args)?;
+    let vault = open_to_change(args)?;
     let mut report = vault.compact(disk, f64::from(threshold) / 100.0)?;
     if let Some(level) = recompress {
         let until = seconds.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));

@@ -54,6 +54,24 @@ disks = { "d/x" = "DIR/a.raw" }
     assert_eq!(["a/x", "b/x", "c/x"].map(|disk| jobs.bench.snapshots(disk).len()), [1, 1, 1]);
 }
 
+/// A job that meets damage has failed, though its disks are backed up.
+#[test]
+fn damage_that_its_backups_meet_is_a_failure() {
+    let jobs = Jobs::new(TWO_DISKS);
+    jobs.done(&["run"]);
+    let objects = files_below(&jobs.bench.store.join("objects"));
+    let pages = objects.iter().find(|file| file.extension().is_some_and(|e| e == "pages")).unwrap();
+    std::fs::remove_file(pages).unwrap();
+    let ended = jobs.run(&["run"]);
+    ended.expect_failure(FAILED, &["job web: ", ": the vault is damaged: "]);
+    let state = jobs.state("web");
+    let outcomes = state["disks"].as_array().unwrap().iter().map(|d| d["outcome"].as_str().unwrap());
+    assert_eq!(outcomes.collect::<Vec<_>>(), ["done", "done"]);
+    assert!(state["failures"][0].as_str().unwrap().contains(".pages"), "{state}");
+    assert_eq!(jobs.bench.restored("web01/vda"), random(300_000, 1));
+    assert_eq!(jobs.bench.restored("web01/vdb"), random(300_000, 2));
+}
+
 #[test]
 fn json_is_one_object_whatever_hooks_print() {
     let jobs = Jobs::new(

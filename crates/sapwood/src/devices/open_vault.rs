@@ -1,28 +1,26 @@
-//! A vault for commands that only read it.
+//! A vault that is open for a command.
 
+use super::damage_met::{record, told, unrecorded, LOOKING};
 use crate::progress::{watch_since, Signals};
 use crate::terminal::streams::errln;
 use parking_lot::Mutex;
 use std::ops::Deref;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use vault::{Progress, Vault, VaultError};
+use vault::{Progress, RecordedDamage, Vault};
 
 /// How often what was met is recorded where a vault is served.
 const RECORDED_EVERY: Duration = Duration::from_secs(60);
-/// What is shown while it is recorded.
-const LOOKING: &str = "looking at what is damaged";
-/// What is said where it is not.
-const UNRECORDED: &str = "sapwood: the damage could not be recorded, backups may refer to it again";
 
-/// A vault that is only read. Dropped, it is told of the damage that was met: later backups store anew what they need of it.
-pub struct ReadVault {
+/// A vault of a command. Dropped, it is told of the damage that was met: later backups store anew what they need of it.
+pub struct OpenVault {
     vault: Arc<Vault>,
     quiet: bool,
+    /// Whether damage is said here: what only reads fails with it.
+    tells: bool,
     recorder: Mutex<Option<Recorder>>,
     /// Whether it was recorded for the last time.
     is_last: AtomicBool,
@@ -37,11 +35,22 @@ struct Recorder {
     progress: Arc<Progress>,
 }
 
-impl ReadVault {
-    pub fn new(vault: Vault, quiet: bool) -> ReadVault {
-        ReadVault {
+impl OpenVault {
+    /// One that is only read.
+    pub fn to_read(vault: Vault, quiet: bool) -> OpenVault {
+        OpenVault::new(vault, quiet, false)
+    }
+
+    /// One that is changed. What changes it may pass over damage.
+    pub fn to_change(vault: Vault, quiet: bool) -> OpenVault {
+        OpenVault::new(vault, quiet, true)
+    }
+
+    fn new(vault: Vault, quiet: bool, tells: bool) -> OpenVault {
+        OpenVault {
             vault: Arc::new(vault),
             quiet,
+            tells,
             recorder: Mutex::default(),
             is_last: AtomicBool::new(false),
         }
@@ -49,21 +58,21 @@ impl ReadVault {
 
     /// The same, for one that is served: backups that run meanwhile are not to refer to what was met, so it is recorded once a
     /// minute. Where the system has no room for a thread, it is recorded in the end.
-    pub fn served(self) -> ReadVault {
+    pub fn served(self) -> OpenVault {
         self.recording(RECORDED_EVERY)
     }
 
-    fn recording(self, every: Duration) -> ReadVault {
+    fn recording(self, every: Duration) -> OpenVault {
         let (end, ended) = channel::<()>();
         let (vault, progress) = (self.vault.clone(), Arc::new(Progress::default()));
         let of_thread = progress.clone();
         let work = move || {
-            let mut told = String::new();
+            let mut said = String::new();
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                match record(&vault, &of_thread).map_err(|e| e.to_string()) {
-                    Err(why) if why != told && !of_thread.is_cancelled() => {
-                        errln!("{UNRECORDED}: {why}");
-                        told = why;
+                match unrecorded(&record(&vault, &of_thread)) {
+                    Some(why) if why != said && !of_thread.is_cancelled() => {
+                        errln!("sapwood: {why}");
+                        said = why;
                     }
                     _ => {}
                 }
@@ -75,10 +84,26 @@ impl ReadVault {
         self
     }
 
-    /// Records the damage that was met so far, for the last time. A signal stops it that comes meanwhile.
+    /// Records the damage that was met so far, for the last time, and says what is to be said.
     pub fn record_damage(&self) {
+        let recorded = self.record_last();
+        let found = told(&recorded).filter(|_| self.tells);
+        for why in found.into_iter().chain(unrecorded(&recorded)) {
+            errln!("sapwood: {why}");
+        }
+    }
+
+    /// The same, for a command that says itself what is to be said.
+    pub fn damage_recorded(&self) -> Option<String> {
+        let recorded = self.record_last();
+        let all: Vec<String> = told(&recorded).into_iter().chain(unrecorded(&recorded)).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// A signal stops it that comes meanwhile.
+    fn record_last(&self) -> RecordedDamage {
         if self.is_last.swap(true, Ordering::SeqCst) {
-            return;
+            return RecordedDamage::default();
         }
         let before = Signals::so_far();
         let recorder = self.recorder.lock().take();
@@ -86,35 +111,15 @@ impl ReadVault {
             drop(end);
             let _ = watch_since(&before, self.quiet, LOOKING, &progress, || thread.join());
         }
-        if self.vault.has_met_damage() {
-            let progress = Progress::default();
-            let recorded =
-                watch_since(&before, self.quiet, LOOKING, &progress, || record(&self.vault, &progress));
-            match recorded {
-                Ok(()) => {}
-                Err(VaultError::Cancelled) => {
-                    errln!("{UNRECORDED}, until `sapwood verify --data` has looked at it")
-                }
-                Err(e) => errln!("{UNRECORDED}: {e}"),
-            }
+        if !self.vault.has_met_damage() {
+            return RecordedDamage::default();
         }
+        let progress = Progress::default();
+        watch_since(&before, self.quiet, LOOKING, &progress, || record(&self.vault, &progress))
     }
 }
 
-/// Records the damage that was met, if any was, and if the vault is this user's: what root wrote there would be root's.
-fn record(vault: &Vault, progress: &Progress) -> vault::Result<()> {
-    if vault.has_met_damage() && is_own(&vault.location()) {
-        vault.record_damage_met(progress)?;
-    }
-    Ok(())
-}
-
-/// Whether a directory belongs to the user that this process acts as.
-fn is_own(directory: &str) -> bool {
-    std::fs::metadata(directory).is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw())
-}
-
-impl Deref for ReadVault {
+impl Deref for OpenVault {
     type Target = Vault;
 
     fn deref(&self) -> &Vault {
@@ -122,7 +127,7 @@ impl Deref for ReadVault {
     }
 }
 
-impl Drop for ReadVault {
+impl Drop for OpenVault {
     fn drop(&mut self) {
         self.record_damage();
     }
@@ -157,7 +162,8 @@ mod tests {
             std::fs::OpenOptions::new().write(true).open(at.join("objects").join(&objects[0])).unwrap();
         data.write_all_at(&[0; 1024], 10_000).unwrap();
 
-        let served = ReadVault::new(Vault::open(store()).unwrap(), true).recording(Duration::from_millis(20));
+        let served =
+            OpenVault::to_read(Vault::open(store()).unwrap(), true).recording(Duration::from_millis(20));
         let snapshot = served.open_snapshot("vm/disk", "latest", &ReadCache::new(1 << 20)).unwrap();
         assert!(snapshot.read_at(0, &mut vec![0; 1 << 20]).is_err());
         let other = Vault::open(store()).unwrap();
