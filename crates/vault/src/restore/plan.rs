@@ -2,7 +2,8 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::{TableName, Tables, TablesAhead};
-use crate::recipe::chain::{chunks_max, RecipeReader};
+use crate::recipe::chain::RecipeReader;
+use crate::recipe::indirect::chunks_max;
 use format::{
     ChunkNo, Codec, ContainerId, GroupNo, OwnerNo, Reference, SegmentNo, Table, TableRange, WriterNo,
 };

@@ -10,7 +10,8 @@
 use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::container::view::View;
 use crate::recipe::cache::{bytes_of, RecipeCache};
-use crate::recipe::chain::{resolve, Place, RecipeReader};
+use crate::recipe::chain::RecipeReader;
+use crate::recipe::indirect::{resolve, Place};
 use crate::recipe::stored::{read_root, recipe_of};
 use crate::verify::findings::affected::SnapshotIndex;
 use format::{

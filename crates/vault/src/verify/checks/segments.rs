@@ -4,7 +4,7 @@ use crate::base::error::{fault, Result};
 use crate::base::lru::Lru;
 use crate::container::dead::read_dead;
 use crate::container::tables::Tables;
-use crate::recipe::chain::chunks_max;
+use crate::recipe::indirect::chunks_max;
 use chunk::{Fingerprint, Piece};
 use format::{ChunkNo, ContainerId, PageNo, RecipeRoot, Reference, RunSet, SegmentRecipe, Table};
 use std::sync::Arc;
