@@ -68,7 +68,7 @@ impl Write for Limited {
 fn restored(archive: &[u8]) -> Option<Vec<u8>> {
     let progress = Progress::default();
     let mut to = Limited(Vec::new());
-    let opened = Archive::open(&archive);
+    let opened = Archive::open(&archive, MEMORY);
     let is_refused = opened.is_err();
     let tested = opened.as_ref().map_or(Ok(()), |open| open.test(MEMORY, 1, &progress));
     let done = opened.and_then(|open| {

@@ -6,12 +6,14 @@ use archive::mzip::{
     WriteAt,
 };
 use chunk::SimilarityMethod;
-use format::mzip::Compressor;
+use format::mzip::{Compressor, Footer, Head};
 use proptest::prelude::*;
 use std::io;
 use std::ops::Range;
 
 const COMPRESSORS: [Compressor; 5] = Compressor::ALL;
+/// For archives that are opened.
+const MEMORY: u64 = 1 << 30;
 
 fn options(compressor: Compressor, chunk: &str, memory: u64) -> Options {
     Options {
@@ -57,7 +59,7 @@ fn restored(archive: &[u8], range: Option<Range<u64>>, memory: u64) -> Result<Ve
 }
 
 fn restored_within(archive: &[u8], range: Option<Range<u64>>, memory: u64) -> Result<Vec<u8>, MzipError> {
-    let open = Archive::open(&archive)?;
+    let open = Archive::open(&archive, MEMORY)?;
     let range = range.unwrap_or(0..open.summary().original_bytes);
     let mut sparse = Sparse(vec![0; (range.end - range.start) as usize]);
     let progress = Progress::default();
@@ -104,7 +106,7 @@ fn versions_become_smaller_than_by_the_compressor_alone() {
             let (archive, done) = archived(&input, &options);
             assert!(done.mover.is_some(), "{compressor:?}, {chunk}: {done:?}");
             assert!(restored(&archive, None, 64 << 20).unwrap() == input, "{compressor:?}, {chunk}");
-            let open = Archive::open(&archive).unwrap();
+            let open = Archive::open(&archive, MEMORY).unwrap();
             open.test(64 << 20, 2, &Progress::default()).unwrap();
             let summary = open.summary();
             assert_eq!(
@@ -157,7 +159,7 @@ fn ranges_read_the_blocks_that_they_need() {
         let expected = &input[range.start as usize..range.end as usize];
         assert!(restored(&archive, Some(range.clone()), 64 << 20).unwrap() == expected, "{range:?}");
     }
-    let open = Archive::open(&archive).unwrap();
+    let open = Archive::open(&archive, MEMORY).unwrap();
     let blocks = open.summary().blocks;
     assert!(blocks > 5, "{blocks}");
     let mut to = Vec::new();
@@ -186,7 +188,7 @@ fn memory_changes_no_byte_of_what_comes_back() {
         assert!(restored(&large, None, memory).unwrap() == input);
     }
     let too_little = restored_within(&large, None, 1 << 16).unwrap_err();
-    assert!(too_little.to_string().contains("need --memory "), "{too_little}");
+    assert!(too_little.to_string().contains("needs --memory "), "{too_little}");
 }
 
 /// Every mover moves the same chunks to the same places.
@@ -342,7 +344,7 @@ fn deltas_come_back() {
             assert!(done.similar_bytes > input.len() as u64 / 10, "{done:?}");
             let most = if compressor == Compressor::None { input.len() } else { input.len() / 3 };
             assert!(archive.len() < most, "{compressor:?}, {chunk}: {done:?}");
-            let open = Archive::open(&archive).unwrap();
+            let open = Archive::open(&archive, MEMORY).unwrap();
             assert!(open.summary().deltas);
             open.test(256 << 20, 2, &Progress::default()).unwrap();
             for memory in [256 << 20, 1 << 16] {
@@ -394,7 +396,7 @@ fn damage_is_found_wherever_it_is() {
 }
 
 fn tested(archive: &[u8]) -> Result<(), MzipError> {
-    Archive::open(&archive)?.test(64 << 20, 2, &Progress::default())
+    Archive::open(&archive, MEMORY)?.test(64 << 20, 2, &Progress::default())
 }
 
 /// A file that is changed between its readings, or that cannot be read.
@@ -411,6 +413,52 @@ impl ReadAt for Failing {
         }
         Ok(())
     }
+}
+
+/// An archive as a forger makes it: nearly all of it are zeros, of which an index has as many as it likes.
+struct Forged {
+    head: Vec<u8>,
+    footer: Vec<u8>,
+    len: u64,
+}
+
+impl ReadAt for Forged {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        assert!(bytes.len() <= 1 << 20, "{} bytes are read at once", bytes.len());
+        bytes.fill(0);
+        match offset {
+            0 => bytes.copy_from_slice(&self.head[..bytes.len()]),
+            _ if offset == self.len - self.footer.len() as u64 => bytes.copy_from_slice(&self.footer),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// However many blocks an archive says it has, they take no more memory than is granted.
+#[test]
+fn an_index_takes_no_more_than_was_granted() {
+    let blocks = 150_000_000u64;
+    let stored_bytes = blocks * 4096;
+    let head = Head {
+        compressor: Compressor::Zstd,
+        level: 3,
+        migrated: false,
+        deltas: false,
+        far: false,
+        block_bytes: 4096,
+    };
+    let footer = Footer { original_bytes: stored_bytes, stored_bytes, pages: 0, blocks, index_checksum: 0 };
+    let len = 32 + blocks * 48 + blocks * 4 + 64;
+    let forged = Forged { head: head.encode().to_vec(), footer: footer.encode().to_vec(), len };
+    let refused = Archive::open(&forged, 32 << 20).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, MzipError::Memory(_)), "{refused}");
+    let needed = refused.to_string();
+    assert!(needed.starts_with("it needs --memory 1"), "{needed}");
 }
 
 #[test]
@@ -478,6 +526,6 @@ proptest! {
 
     #[test]
     fn noise_is_no_archive(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        prop_assert!(Archive::open(&bytes).is_err());
+        prop_assert!(Archive::open(&bytes, MEMORY).is_err());
     }
 }

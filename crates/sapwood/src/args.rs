@@ -279,6 +279,9 @@ pub enum Command {
     ///
     /// A compressor finds equal data only within its window of a few MiB. Disk images, dumps and archives also repeat
     /// data that lies farther apart. `munzip` restores the file, byte for byte. tar calls it with -I 'sapwood mzip'.
+    ///
+    /// The file is read twice. A stream or a device is kept meanwhile, in memory or in TMPDIR (or else /var/tmp), and nothing is written
+    /// before it has ended. `munzip` keeps a stream, too.
     Mzip(Box<Mzip>),
     /// Decompress what mzip wrote, or a part of it
     Munzip(Munzip),

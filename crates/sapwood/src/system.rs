@@ -2,6 +2,7 @@
 
 pub mod allocator;
 pub mod descriptors;
+pub mod memory;
 pub mod mountpoint;
 pub mod new_file;
 pub mod own_directory;

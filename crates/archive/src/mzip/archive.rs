@@ -1,11 +1,12 @@
 //! An archive that is open: its head, index and footer, and the way to its pages and blocks.
 
 use super::base::error::{damaged, malformed, MzipError, Result};
+use super::base::memory::Memory;
 use super::base::packing::unpacked;
 use super::base::read_at::ReadAt;
 use format::mzip::{
     BlockHead, Body, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES,
-    FOOTER_BYTES, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
+    FOOTER_BYTES, HEAD_BYTES, INDEX_BLOCK_BYTES, INDEX_PAGE_BYTES, MAGIC, PAGE_HEAD_BYTES,
 };
 use std::io;
 use xxhash_rust::xxh3::xxh3_64;
@@ -49,6 +50,14 @@ struct PagePlace {
     original_bytes: u64,
 }
 
+/// Memory of an index as it is stored, decoded, and as it is used, in bytes.
+fn index_memory(pages: u64, blocks: u64) -> u64 {
+    let of_page = INDEX_PAGE_BYTES + size_of::<(u32, u64)>() + size_of::<PagePlace>();
+    let of_block = INDEX_BLOCK_BYTES + size_of::<u32>() + size_of::<Part>();
+    let pages = pages.saturating_mul(of_page as u64);
+    pages.saturating_add(blocks.saturating_mul(of_block as u64))
+}
+
 /// An archive that is open.
 pub struct Archive<'a> {
     source: &'a dyn ReadAt,
@@ -60,11 +69,11 @@ pub struct Archive<'a> {
 }
 
 impl<'a> Archive<'a> {
-    /// Opens an archive: reads its head, its footer and its index.
+    /// Opens an archive: reads its head, its footer and its index, which may take a quarter of the memory.
     ///
     /// # Errors
-    /// If it is none, is damaged or of a newer version, or cannot be read.
-    pub fn open(source: &'a dyn ReadAt) -> Result<Archive<'a>> {
+    /// If it is none, is damaged or of a newer version, or cannot be read, or if the memory does not suffice.
+    pub fn open(source: &'a dyn ReadAt, memory: u64) -> Result<Archive<'a>> {
         let len = source.len();
         let mut bytes = [0; HEAD_BYTES];
         let known = (len.min(HEAD_BYTES as u64)) as usize;
@@ -90,9 +99,14 @@ impl<'a> Archive<'a> {
             let why = format!("there is no room for {} pages and {} blocks", footer.pages, footer.blocks);
             return Err(damaged(footer_at, why));
         }
+        let needed = index_memory(footer.pages.into(), footer.blocks);
+        if needed > Memory::new(memory).index() {
+            return Err(MzipError::Memory(Memory::needed_for_index(needed)));
+        }
         let mut bytes = vec![0; (footer_at - index_at) as usize];
         source.read_at(&mut bytes, index_at).map_err(MzipError::Read)?;
         let index = Index::decode(&footer, &bytes).map_err(|e| malformed(index_at, e))?;
+        drop(bytes);
         let mut archive =
             Archive { source, head, footer, pages: Vec::new(), blocks: Vec::new(), recipe_bytes: 0 };
         archive.places(&index, index_at)?;
@@ -101,6 +115,8 @@ impl<'a> Archive<'a> {
 
     /// Finds where pages and blocks are, and compares their sums with the footer.
     fn places(&mut self, index: &Index, index_at: u64) -> Result<()> {
+        self.pages.reserve_exact(index.pages.len());
+        self.blocks.reserve_exact(index.blocks.len());
         let wrong = |why: String| damaged(index_at, why);
         let (mut at, mut original_at) = (HEAD_BYTES as u64, 0u64);
         for (bytes, original_bytes) in &index.pages {
@@ -151,6 +167,11 @@ impl<'a> Archive<'a> {
             migrated: self.head.migrated,
             deltas: self.head.deltas,
         }
+    }
+
+    /// Memory that it takes, in bytes, about.
+    pub fn memory(&self) -> u64 {
+        index_memory(self.footer.pages.into(), self.footer.blocks)
     }
 
     pub(super) fn original_bytes(&self) -> u64 {

@@ -157,10 +157,11 @@ impl Archive<'_> {
     /// Threads that decompress at a time, and bytes of a window that is in memory.
     fn crew(&self, memory: Memory, threads: usize, is_stream: bool) -> Result<(Crew, u64)> {
         let block = self.block_bytes().min(self.summary().stored_bytes);
-        let (working, room) = (restoring_bytes(self.summary().compressor, block), memory.blocks());
+        let working = restoring_bytes(self.summary().compressor, block);
+        let room = memory.blocks().saturating_sub(self.memory());
         let needed = working + if is_stream { ZEROS_BYTES } else { 0 };
         if room < needed {
-            return Err(MzipError::Memory(Memory::needed_for_blocks(needed)));
+            return Err(MzipError::Memory(Memory::needed_for_blocks(needed + self.memory())));
         }
         let window = if is_stream { memory.window().min(room - working) } else { 0 };
         Ok((Crew::within(room - window, working, block, threads).unwrap_or(Crew::ONE), window))

@@ -145,7 +145,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
         &[
             "sapwood munzip web01.raw.mz",
             "sapwood munzip web01.raw.mz --range 1GiB+4KiB -o part",
-            "sapwood munzip -t web01.raw.mz",
+            "sapwood munzip -t *.mz",
         ],
     ),
     (

@@ -5,4 +5,5 @@ pub mod mzip;
 mod stop;
 
 mod claim;
+mod each;
 mod input;

@@ -31,6 +31,10 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
         "bytes": bytes,
         "ranges": ranges.iter().map(|r| json!([r.start, r.end - r.start])).collect::<Vec<_>>(),
     });
+    // What has no files is refused before anything is printed.
+    let cache = read_cache(a.cache);
+    let open = |snapshot: &String| Disk::open(args, snapshot, &cache);
+    let disks = if a.ranges { None } else { Some((open(&old)?, open(&new)?)) };
     let mut out = BufWriter::new(Out);
     if !args.json {
         let plural = if ranges.len() == 1 { "" } else { "s" };
@@ -40,9 +44,7 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
         }
     }
     let mut damage = Damage::default();
-    if !a.ranges {
-        let cache = read_cache(a.cache);
-        let (old, new) = (Disk::open(args, &old, &cache)?, Disk::open(args, &new, &cache)?);
+    if let Some((old, new)) = disks {
         let lines = (!args.json).then_some(&mut out as &mut dyn Write);
         let files = Files { old, new, ranges: &ranges, lines, not_compared: Vec::new(), damage: &mut damage };
         (report["volumes"], report["not_compared"]) = files.compare()?;

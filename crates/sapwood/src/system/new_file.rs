@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, Result};
 use image::ReplacedFile;
-use rustix::fs::{flock, linkat, AtFlags, FlockOperation, Mode, OFlags, CWD};
+use rustix::fs::{fchown, flock, linkat, AtFlags, FlockOperation, Mode, OFlags, CWD};
 use rustix::io::Errno;
-use std::fs::{File, FileTimes, Permissions};
+use rustix::process::{Gid, Uid};
+use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,6 +19,8 @@ const PREFIX: &str = ".sapwood-";
 const SUFFIX: &str = "-partial";
 /// What to do about a file that another process has open.
 const IN_USE: &str = "end that first, or choose another name";
+/// Longest name of a file.
+const NAME_BYTES_MAX: usize = 255;
 /// Younger files are not taken for stale.
 const STALE_AFTER: Duration = Duration::from_secs(60);
 
@@ -78,6 +81,10 @@ impl NewFile {
     }
 
     fn begin(path: &Path, existing: Existing, mode: u32) -> Result<NewFile> {
+        if path.file_name().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(io::Error::from(Errno::NAMETOOLONG))
+                .with_context(|| format!("{}: cannot create", path.display()));
+        }
         // A device's node, or a pipe, is not to be replaced by a file.
         if path.metadata().is_ok_and(|there| !there.is_file()) {
             return Err(VaultError::Refused(format!("{}: is not a regular file", path.display())).into());
@@ -105,6 +112,20 @@ impl NewFile {
         Ok(file)
     }
 
+    /// Gives it the owner and the group of another file, as far as this user may. Returns what its permissions are to be: without
+    /// set-user-id and its like, and where the group is another one, no more for that than for all others.
+    fn take_owner_of(&self, old: &Metadata) -> io::Result<u32> {
+        let (user, group) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
+        let both = fchown(self.file(), Some(user), Some(group));
+        let is_groups = both.or_else(|_| fchown(self.file(), None, Some(group))).is_ok();
+        let mode = old.permissions().mode() & 0o777;
+        if is_groups || self.file().metadata()?.gid() == old.gid() {
+            return Ok(mode);
+        }
+        let common = (mode >> 3) & mode & 0o7;
+        Ok(mode & 0o700 | common << 3 | common)
+    }
+
     /// Gives it these permissions; without, those of a file that it replaces, or else 640 minus the umask.
     pub fn set_mode(&self, mode: Option<u32>, replaced: &Path) -> Result<()> {
         let cannot = || format!("{}: cannot set its permissions", self.path.display());
@@ -127,15 +148,14 @@ impl NewFile {
         &self.path
     }
 
-    /// Makes the file durable and gives it its name; with permissions and times of another one, if one is named.
+    /// Makes the file durable and gives it its name; with owner, permissions and times of another one, if one is named.
     ///
     /// # Errors
     /// If that fails. There is no file of this name then, or the old one.
     pub fn finish(self, like: Option<&Path>) -> Result<()> {
         let cannot = || format!("{}: cannot write", self.path.display());
         if let Some(old) = like.and_then(|like| like.metadata().ok()).filter(|old| old.is_file()) {
-            // Without set-user-id and its like: the owner may be another one.
-            let mode = old.permissions().mode() & 0o777;
+            let mode = self.take_owner_of(&old).with_context(cannot)?;
             self.file().set_permissions(Permissions::from_mode(mode)).with_context(cannot)?;
             if let (Ok(read), Ok(changed)) = (old.accessed(), old.modified()) {
                 let times = FileTimes::new().set_accessed(read).set_modified(changed);

@@ -478,6 +478,10 @@ fn archives(s: &mut Scene) {
     s.says("mzip …/a.tar --with none --level 1");
     s.says("mzip …/a.tar --chunk 64k");
     s.says("mzip …/a.tar --memory 1MiB");
+    s.says("mzip …/a.tar …/web01.raw -o …/out");
+    s.says("mzip …/a.tar …/web01.raw -c");
+    s.says("mzip …/a.tar - -f");
+    s.says("munzip …/a.tar …/short.mtar --range 0+5");
     s.bench.file("short.mz", b"SAPMZIP");
     s.says("mzip …/short.mz");
     s.says("munzip …/a.tar");

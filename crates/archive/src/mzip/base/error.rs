@@ -18,8 +18,8 @@ pub enum MzipError {
     /// A temporary file, for a stream or tables that are longer than memory, could not be used.
     #[error("cannot use a temporary file: {0}; TMPDIR names another directory, --memory allows more memory")]
     Scratch(io::Error),
-    /// An archive's blocks are too large for the memory.
-    #[error("its blocks need --memory {}MiB", .0.div_ceil(1 << 20))]
+    /// An archive's blocks, or its index, are too large for the memory.
+    #[error("it needs --memory {}MiB", .0.div_ceil(1 << 20))]
     Memory(u64),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]

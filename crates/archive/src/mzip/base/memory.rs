@@ -57,6 +57,16 @@ impl Memory {
         self.0 / 8
     }
 
+    /// For the index of an archive.
+    pub(in crate::mzip) fn index(self) -> u64 {
+        self.0 / 4
+    }
+
+    /// How much must be granted so that so much is left for the index.
+    pub(in crate::mzip) fn needed_for_index(bytes: u64) -> u64 {
+        (bytes.saturating_mul(4)).div_ceil(MIB).saturating_mul(MIB).saturating_add(PROGRAM_BYTES)
+    }
+
     /// For a window of the restored file.
     pub(in crate::mzip) fn window(self) -> u64 {
         self.0 / 4

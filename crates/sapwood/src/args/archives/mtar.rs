@@ -20,10 +20,10 @@ pub enum MtarWhat {
         output: PathBuf,
         /// Where files begin, a power of two from 512 to 64KiB: best is the size of the chunks that deduplication cuts, and 512 if it
         /// cuts by content
-        #[arg(long, value_parser = parse_size, default_value = "4KiB", value_name = "SIZE")]
+        #[arg(long, value_parser = parse_align, default_value = "4KiB", value_name = "SIZE")]
         align: u64,
         /// Replace the result if it exists
-        #[arg(long)]
+        #[arg(short, long)]
         force: bool,
     },
     /// Give a migrated archive back, byte for byte
@@ -33,7 +33,7 @@ pub enum MtarWhat {
         /// The archive, which must not exist; - for standard output
         output: PathBuf,
         /// Replace the archive if it exists
-        #[arg(long)]
+        #[arg(short, long)]
         force: bool,
     },
 }
@@ -44,5 +44,13 @@ impl MtarWhat {
         match self {
             MtarWhat::Migrate { output, .. } | MtarWhat::Restore { output, .. } => output,
         }
+    }
+}
+
+/// A size, in which a k is 1024 bytes if it is a power of two only so.
+fn parse_align(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes.is_power_of_two() => Ok(bytes),
+        bytes => Ok(parse_size(&format!("{text}iB")).ok().filter(|b| b.is_power_of_two()).unwrap_or(bytes)),
     }
 }

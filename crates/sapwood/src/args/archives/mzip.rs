@@ -1,10 +1,14 @@
 //! Migratory compression.
 
 use crate::sizes::parse_size;
+use crate::system::memory::memory_bytes;
 use archive::mzip::{levels, ChunkSpec, Compressor, Mover, SimilarityMethod, SpecError};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// What is used of a small machine's memory, in bytes.
+const MEMORY_MIN: u64 = 1 << 30;
 
 /// Compress a file.
 #[derive(clap::Args)]
@@ -55,10 +59,10 @@ pub struct Munzip {
 /// What compressors have in common.
 #[derive(clap::Args)]
 pub struct Manners {
-    /// The file, - for standard input [default: -]
+    /// The files, each for itself; - is standard input [default: -]
     #[arg(value_name = "FILE")]
-    pub input: Option<PathBuf>,
-    /// The result, - for standard output [default: with or without .mz at its end; - for standard input]
+    pub files: Vec<PathBuf>,
+    /// The result of one file, - for standard output [default: FILE.mz for FILE, and the other way round; - for standard input]
     #[arg(short, long, value_name = "FILE", conflicts_with = "stdout")]
     pub output: Option<PathBuf>,
     /// Write to standard output
@@ -79,58 +83,76 @@ pub struct Manners {
     /// Say what is in an archive
     #[arg(short, long, conflicts_with_all = ["output", "stdout", "rm"])]
     pub list: bool,
-    /// Memory to use, the compressor's with it: where it is short, fewer cores compress, and then shorter blocks
-    #[arg(long, value_parser = parse_memory, default_value = "1GiB", value_name = "SIZE")]
-    pub memory: u64,
+    /// Memory to use, the compressor's with it: where it is short, fewer cores work, and then `mzip` cuts shorter blocks [default: an
+    /// eighth of the machine's, at least 1GiB]
+    #[arg(long, value_parser = parse_memory, value_name = "SIZE")]
+    memory: Option<u64>,
 }
 
 impl Manners {
-    /// The file; `None` for standard input.
-    pub fn input(&self) -> Option<&Path> {
-        self.input.as_deref().filter(|path| path.as_os_str() != "-")
+    /// The files; `None` is standard input.
+    pub fn inputs(&self) -> Vec<Option<&Path>> {
+        let is_file = |path: &&Path| path.as_os_str() != "-";
+        match &self.files[..] {
+            [] => vec![None],
+            files => files.iter().map(|path| Some(path.as_path()).filter(is_file)).collect(),
+        }
     }
 
-    /// Whether the result goes to standard output.
+    /// Whether results go to standard output.
     pub fn is_to_stdout(&self) -> bool {
         let to = self.output.as_deref();
-        self.stdout || to.is_some_and(|to| to.as_os_str() == "-") || to.is_none() && self.input().is_none()
+        let is_stdin = || self.inputs().contains(&None);
+        self.stdout || to.is_some_and(|to| to.as_os_str() == "-") || to.is_none() && is_stdin()
+    }
+
+    /// Memory to use, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.memory.unwrap_or_else(|| (memory_bytes() / 8).max(MEMORY_MIN))
     }
 }
 
 /// The level of the compressor.
 #[derive(clap::Args)]
 pub struct Level {
-    /// The compressor's level, from 1 to 9, for gzip to 12, for zstd to 19; -1 to -9 are short for it [default: 3 for zstd,
-    /// 9 for bzip2, 10 for gzip, 6 for xz]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    /// The compressor's level: 1 to 12 for gzip, 1 to 9 for bzip2, 1 to 19 for zstd, 0 to 9 for xz. -1 to -9 are short for
+    /// it; with gzip -9 is its best, 12 [default: 10 for gzip, 9 for bzip2, 3 for zstd, 6 for xz]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=19))]
     level: Option<u8>,
-    #[arg(short = '1', hide = true, conflicts_with = "level")]
+    #[arg(short = '1', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     one: bool,
-    #[arg(short = '2', hide = true, conflicts_with = "level")]
+    #[arg(short = '2', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     two: bool,
-    #[arg(short = '3', hide = true, conflicts_with = "level")]
+    #[arg(short = '3', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     three: bool,
-    #[arg(short = '4', hide = true, conflicts_with = "level")]
+    #[arg(short = '4', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     four: bool,
-    #[arg(short = '5', hide = true, conflicts_with = "level")]
+    #[arg(short = '5', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     five: bool,
-    #[arg(short = '6', hide = true, conflicts_with = "level")]
+    #[arg(short = '6', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     six: bool,
-    #[arg(short = '7', hide = true, conflicts_with = "level")]
+    #[arg(short = '7', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     seven: bool,
-    #[arg(short = '8', hide = true, conflicts_with = "level")]
+    #[arg(short = '8', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     eight: bool,
-    #[arg(short = '9', hide = true, conflicts_with = "level")]
+    #[arg(short = '9', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
     nine: bool,
 }
 
+/// The short options for levels: the last one counts.
+const SHORT: [&str; 9] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+
 impl Level {
-    /// The level that is asked for, or the usual one. Of several the highest counts.
+    /// The level that is asked for, or the usual one.
     pub fn of(&self, compressor: Compressor) -> u8 {
         let short = [
             self.one, self.two, self.three, self.four, self.five, self.six, self.seven, self.eight, self.nine,
         ];
-        let short = (1..=9).zip(short).rev().find_map(|(level, is_asked)| is_asked.then_some(level));
+        let short = (1..=9).zip(short).find_map(|(level, is_asked)| is_asked.then_some(level));
+        let short = short.map(|level| match (compressor, level) {
+            (Compressor::Gzip, 9) => *levels(compressor).0.end(),
+            _ => level,
+        });
         self.level.or(short).unwrap_or(levels(compressor).1)
     }
 }

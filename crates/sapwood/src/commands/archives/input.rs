@@ -1,6 +1,7 @@
 //! The input of a command: a file, a device, or a stream.
 
 use super::claim::claim_input;
+use crate::system::own_directory::scratch;
 use crate::terminal::streams::{check_in, Waiting};
 use anyhow::{Context as _, Result};
 use archive::mzip::{Disk, MzipError};
@@ -41,9 +42,7 @@ impl Input {
         };
         let mut input = Input { path: path.map(Path::to_owned), was: file.metadata()?, file, len: None };
         if input.was.is_dir() {
-            return Err(
-                VaultError::Refused(format!("{}: is a directory; tar -I packs it", input.name())).into()
-            );
+            return Err(VaultError::Refused(format!("{}: is a directory; tar packs it", input.name())).into());
         }
         // Something else may have read the beginning of standard input. Devices are read once, as streams are: whether one
         // has changed since cannot be seen. So are files that do not know how long they are, as in /proc.
@@ -90,7 +89,7 @@ impl Input {
     pub fn disk(&self) -> Disk {
         let device = match self.len {
             Some(_) => Some(self.was.dev()),
-            None => std::env::temp_dir().metadata().ok().map(|directory| directory.dev()),
+            None => scratch(None).metadata().ok().map(|directory| directory.dev()),
         };
         let is_spinning = device.is_some_and(|device| {
             let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -116,7 +115,7 @@ impl Input {
     pub fn differs_from(&self, output: &Path) -> Result<()> {
         match output.metadata() {
             Ok(there) if is_same(&there, &self.was) => {
-                let why = format!("{}: is the input itself; -o names another result", output.display());
+                let why = format!("{}: is the input itself; name another result", output.display());
                 Err(VaultError::Refused(why).into())
             }
             _ => Ok(()),

@@ -1,25 +1,22 @@
 //! `sapwood mtar`
 
-use super::claim::claim_input;
-use super::input::is_same;
+use super::each::usage;
+use super::input::Input;
 use super::stop::end_soon;
 use crate::args::{Args, MtarWhat};
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::new_file::{Existing, NewFile};
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{check_in, check_out, note_done, toldln, Out, Waiting};
-use anyhow::{Context as _, Result};
+use crate::terminal::streams::{check_out, note_done, toldln, Out};
+use anyhow::Result;
 use archive::mtar::{migrate, restore, MtarError};
 use archive::mzip::MzipError;
 use serde_json::json;
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use vault::VaultError;
 
 /// Bytes that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
@@ -29,13 +26,13 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
     let (tar_bytes, mtar_bytes, headers) = match what {
         MtarWhat::Migrate { input, output, align, force } => {
             let align = u32::try_from(*align).unwrap_or(u32::MAX);
-            let done = through(args.quiet, input, output, *force, |from, to| Ok(migrate(from, to, align)?))?;
+            let done =
+                through(args.quiet, input, (output, true), *force, |from, to| Ok(migrate(from, to, align)?))?;
             (done.tar_bytes, done.mtar_bytes, Some(done.headers))
         }
         MtarWhat::Restore { input, output, force } => {
-            let named = || input.display().to_string();
             let done =
-                through(args.quiet, input, output, *force, |from, to| restore(from, to).with_context(named))?;
+                through(args.quiet, input, (output, false), *force, |from, to| Ok(restore(from, to)?))?;
             (done.tar_bytes, done.mtar_bytes, None)
         }
     };
@@ -54,6 +51,10 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
     }
     let (tar, mtar) = (size(tar_bytes), size(mtar_bytes));
     match headers {
+        Some(0) => toldln!(
+            args.quiet,
+            "{output}: {tar} without tar headers, kept as it is, {mtar} now; what is compressed is to be decompressed first"
+        ),
         Some(n) => toldln!(args.quiet, "{output}: {tar} with {n} headers, {mtar} now, {seconds:.1} s"),
         None => toldln!(args.quiet, "{output}: {tar} of {mtar}, {seconds:.1} s"),
     }
@@ -64,23 +65,15 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
 fn through<T>(
     quiet: bool,
     input: &Path,
-    output: &Path,
+    (output, is_binary): (&Path, bool),
     force: bool,
     work: impl FnOnce(&mut dyn Read, &mut dyn Write) -> Result<T>,
 ) -> Result<T> {
-    let (from, name) = if input.as_os_str() == "-" {
-        check_in()?;
-        let from = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-        (File::from(from), "standard input".to_owned())
-    } else {
-        let name = input.display().to_string();
-        (File::open(input).with_context(|| format!("{name}: cannot open"))?, name)
-    };
-    claim_input(&from, input, false)?;
-    let from_metadata = from.metadata().with_context(|| name.clone())?;
-    let total = if from_metadata.is_file() { from_metadata.len() } else { 0 };
+    let input = Input::open(Some(input).filter(|path| path.as_os_str() != "-"))?;
+    input.claim(false)?;
+    let (name, total) = (input.name(), input.at().map_or(0, |(_, len)| len));
     let at = AtomicU64::new(0);
-    let mut from = Counted { input: Waiting(&from), at: &at };
+    let mut from = Counted { input: input.stream(), at: &at };
     let far = || {
         if is_stopped() {
             end_soon();
@@ -92,19 +85,20 @@ fn through<T>(
         let work = || work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, to));
         show_while(quiet, &name, far, work).map_err(|e| match e.downcast_ref::<MtarError>() {
             Some(MtarError::Read(_)) if is_stopped() => MzipError::Stopped.into(),
-            _ => e,
+            Some(MtarError::Write(_) | MtarError::Alignment(_)) => e,
+            _ => e.context(name.clone()),
         })
     };
     if output.as_os_str() == "-" {
         check_out()?;
+        if is_binary && std::io::stdout().is_terminal() {
+            return Err(usage("a migrated archive is not written to a terminal; name a file".into()));
+        }
         return watched(&mut Out);
     }
-    let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
+    let like = input.regular();
     let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
-    if output.metadata().is_ok_and(|there| is_same(&there, &from_metadata)) {
-        let why = format!("{}: is the input itself; name another result", output.display());
-        return Err(VaultError::Refused(why).into());
-    }
+    input.differs_from(output)?;
     let mut to = create(output, Existing::of(force))?;
     let done = watched(&mut to).map_err(|e| match e.downcast_ref::<MtarError>() {
         Some(MtarError::Write(_)) => e.context(output.display().to_string()),
@@ -115,12 +109,12 @@ fn through<T>(
 }
 
 /// The input, which says how much of it was read, and ends when the command is told to stop.
-struct Counted<'a> {
-    input: Waiting<'a>,
+struct Counted<'a, R> {
+    input: R,
     at: &'a AtomicU64,
 }
 
-impl Read for Counted<'_> {
+impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if is_stopped() {
             return Err(io::Error::other(MzipError::Stopped));

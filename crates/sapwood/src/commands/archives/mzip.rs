@@ -1,18 +1,20 @@
 //! `sapwood mzip` and `sapwood munzip`
 
+use super::each::{each, usage};
 use super::input::Input;
 use super::stop::end_soon;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::allocator::keep_little;
 use crate::system::new_file::{Existing, NewFile};
-use crate::terminal::output::{percent, print_json, size};
+use crate::system::own_directory::scratch;
+use crate::terminal::output::{counted, percent, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln, toldln, Waiting};
 use anyhow::{Context as _, Result};
 use archive::mzip::{
     compress, Archive, Compressor, Kept, MzipError, Options, Output, Progress, ReadAt, Source,
 };
-use serde_json::json;
+use serde_json::{json, Value};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::ops::Range;
@@ -20,7 +22,6 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::VaultError;
 
 /// What the name of an archive ends with.
 const SUFFIX: &str = ".mz";
@@ -33,15 +34,9 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
     if a.decompress || manners.test || manners.list {
         return decompress(args, manners, None);
     }
-    let start = Instant::now();
-    let (mut input, to) = ends(manners, |path| {
-        let mut name = path.as_os_str().to_owned();
-        if path.to_string_lossy().ends_with(SUFFIX) {
-            return Err(usage(format!("{}: ends in {SUFFIX} already; -o names the result", path.display())));
-        }
-        name.push(SUFFIX);
-        Ok(name.into())
-    })?;
+    if manners.stdout && manners.files.len() > 1 {
+        return Err(usage("archives cannot follow each other in one output: -c takes one file".into()));
+    }
     let level = a.level.of(a.with);
     if !archive::mzip::level_is_valid(a.with, level) {
         let (name, (levels, _)) = (a.with.name(), archive::mzip::levels(a.with));
@@ -50,6 +45,20 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
             _ => format!("{name} has levels {} to {}", levels.start(), levels.end()),
         }));
     }
+    each(args, manners, |input| compress_one(args, a, level, input))
+}
+
+/// Compresses one file. Returns the object of `--json`.
+fn compress_one(args: &Args, a: &Mzip, level: u8, input: Option<&Path>) -> Result<Option<Value>> {
+    let (manners, start) = (&a.manners, Instant::now());
+    let (mut input, to) = ends(manners, input, |path| {
+        let mut name = path.as_os_str().to_owned();
+        if path.to_string_lossy().ends_with(SUFFIX) {
+            return Err(usage(format!("{}: ends in {SUFFIX} already; -o names the result", path.display())));
+        }
+        name.push(SUFFIX);
+        Ok(name.into())
+    })?;
     if to.is_none() && std::io::stdout().is_terminal() {
         return Err(usage("an archive is not written to a terminal; -o names a file".into()));
     }
@@ -62,9 +71,9 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
         delta: a.delta,
         mover: a.mover,
         disk: input.disk(),
-        memory: manners.memory,
+        memory: manners.memory(),
         threads: threads(),
-        scratch: std::env::temp_dir(),
+        scratch: scratch(None),
     };
     let name = input.name();
     let done = written(manners, &mut input, to.as_deref(), |input, output| {
@@ -80,23 +89,22 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
         })
     })?;
     if done.is_memory_short && !args.quiet && !args.json {
-        let (with, memory) = (a.with.name(), size(manners.memory));
+        let (with, memory) = (a.with.name(), size(manners.memory()));
         errln!(
             "{name}: {with} at level {level} has {} of {} cores within --memory {memory}",
             done.threads,
             threads()
         );
     }
-    let Some(to) = to else { return Ok(ExitCode::SUCCESS) };
+    let Some(to) = to else { return Ok(None) };
     let (seconds, output) = (start.elapsed().as_secs_f64(), to.display().to_string());
     if args.json {
-        print_json(&json!({
+        return Ok(Some(json!({
             "output": output, "original_bytes": done.original_bytes, "archive_bytes": done.archive_bytes,
             "stored_bytes": done.stored_bytes, "duplicate_bytes": done.duplicate_bytes,
             "zero_bytes": done.zero_bytes, "similar_bytes": done.similar_bytes, "chunks": done.chunks,
             "mover": done.mover.map(|mover| mover.name()), "threads": done.threads, "seconds": seconds,
-        }));
-        return Ok(ExitCode::SUCCESS);
+        })));
     }
     let (original, archive) = (size(done.original_bytes), size(done.archive_bytes));
     let ratio = percent(done.archive_bytes, done.original_bytes);
@@ -112,7 +120,7 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
         "no similar chunks".into()
     };
     toldln!(args.quiet, "{output}: {original} in {archive} ({ratio}), {found}, {seconds:.1} s");
-    Ok(ExitCode::SUCCESS)
+    Ok(None)
 }
 
 /// `munzip`
@@ -121,11 +129,27 @@ pub fn unzip(args: &Args, a: &Munzip) -> Result<ExitCode> {
 }
 
 fn decompress(args: &Args, manners: &Manners, range: Option<Range<u64>>) -> Result<ExitCode> {
-    if manners.test || manners.list {
-        return look(args, manners);
+    if range.is_some() && manners.files.len() > 1 {
+        return Err(usage("a range is of one archive".into()));
     }
+    each(args, manners, |input| {
+        if manners.test || manners.list {
+            look(args, manners, input)
+        } else {
+            decompress_one(args, manners, range.as_ref(), input)
+        }
+    })
+}
+
+/// Decompresses one file. Returns the object of `--json`.
+fn decompress_one(
+    args: &Args,
+    manners: &Manners,
+    range: Option<&Range<u64>>,
+    input: Option<&Path>,
+) -> Result<Option<Value>> {
     let start = Instant::now();
-    let (mut input, to) = ends(manners, |path| {
+    let (mut input, to) = ends(manners, input, |path| {
         if range.is_some() {
             return Ok("-".into());
         }
@@ -138,9 +162,9 @@ fn decompress(args: &Args, manners: &Manners, range: Option<Range<u64>>) -> Resu
     let name = input.name();
     let (original_bytes, archive_bytes) = written(manners, &mut input, to.as_deref(), |input, output| {
         watched(args, &name, 1, |progress| {
-            with_archive(input, manners.memory, |archive, memory| {
+            with_archive(input, manners.memory(), |archive, memory| {
                 let summary = archive.summary();
-                let range = range.clone().unwrap_or(0..summary.original_bytes);
+                let range = range.cloned().unwrap_or(0..summary.original_bytes);
                 let bytes = range.end.saturating_sub(range.start);
                 let threads = threads();
                 match output.as_file() {
@@ -158,26 +182,25 @@ fn decompress(args: &Args, manners: &Manners, range: Option<Range<u64>>) -> Resu
             .map_err(|e| of_end(e, &input.name(), output))
         })
     })?;
-    let Some(to) = to else { return Ok(ExitCode::SUCCESS) };
+    let Some(to) = to else { return Ok(None) };
     let (seconds, output) = (start.elapsed().as_secs_f64(), to.display().to_string());
     if args.json {
-        print_json(&json!({
+        return Ok(Some(json!({
             "output": output, "original_bytes": original_bytes, "archive_bytes": archive_bytes, "seconds": seconds,
-        }));
-        return Ok(ExitCode::SUCCESS);
+        })));
     }
     let (original, archive) = (size(original_bytes), size(archive_bytes));
     toldln!(args.quiet, "{output}: {original} from {archive}, {seconds:.1} s");
-    Ok(ExitCode::SUCCESS)
+    Ok(None)
 }
 
 /// `-t` and `-l`
-fn look(args: &Args, manners: &Manners) -> Result<ExitCode> {
+fn look(args: &Args, manners: &Manners, input: Option<&Path>) -> Result<Option<Value>> {
     let start = Instant::now();
-    let input = Input::open(manners.input())?;
+    let input = Input::open(input)?;
     let name = input.name();
     let summary = watched(args, &name, 1, |progress| {
-        with_archive(&input, manners.memory, |archive, memory| {
+        with_archive(&input, manners.memory(), |archive, memory| {
             if manners.test {
                 archive.test(memory, threads(), progress)?;
             }
@@ -186,44 +209,47 @@ fn look(args: &Args, manners: &Manners) -> Result<ExitCode> {
         .with_context(|| input.name())
     })?;
     if args.json {
-        print_json(&json!({
+        return Ok(Some(json!({
             "archive": name, "original_bytes": summary.original_bytes, "archive_bytes": summary.archive_bytes,
             "stored_bytes": summary.stored_bytes, "recipe_bytes": summary.recipe_bytes, "blocks": summary.blocks,
             "compressor": summary.compressor.name(), "level": summary.level, "migrated": summary.migrated, "deltas": summary.deltas,
             "tested": manners.test, "seconds": start.elapsed().as_secs_f64(),
-        }));
-        return Ok(ExitCode::SUCCESS);
+        })));
     }
     if manners.test {
         toldln!(
             args.quiet,
-            "{name}: {} in {} blocks are sound",
+            "{name}: {} in {} are sound",
             size(summary.original_bytes),
-            summary.blocks
+            counted(summary.blocks, "block")
         );
-        return Ok(ExitCode::SUCCESS);
+        return Ok(None);
     }
     let (original, archive) = (size(summary.original_bytes), size(summary.archive_bytes));
     let ratio = percent(summary.archive_bytes, summary.original_bytes);
     let recipe = if summary.migrated { size(summary.recipe_bytes) } else { "none".into() };
     let deltas = if summary.deltas { ", deltas" } else { "" };
     outln!(
-        "{name}: {original} in {archive} ({ratio}), {} {}, {} blocks, recipe {recipe}{deltas}",
+        "{name}: {original} in {archive} ({ratio}), {} {}, {}, recipe {recipe}{deltas}",
         summary.compressor.name(),
         summary.level,
-        summary.blocks
+        counted(summary.blocks, "block")
     );
-    Ok(ExitCode::SUCCESS)
+    Ok(None)
 }
 
 /// Opens the input, and says where the result goes; `None` is standard output.
-fn ends(manners: &Manners, named: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<(Input, Option<PathBuf>)> {
-    let input = Input::open(manners.input())?;
+fn ends(
+    manners: &Manners,
+    path: Option<&Path>,
+    named: impl FnOnce(&Path) -> Result<PathBuf>,
+) -> Result<(Input, Option<PathBuf>)> {
+    let input = Input::open(path)?;
     if manners.rm && input.regular().is_none() {
         return Err(usage(format!("{}: --rm removes regular files only", input.name())));
     }
     input.claim(manners.rm)?;
-    let to = match (&manners.output, manners.input()) {
+    let to = match (&manners.output, path) {
         _ if manners.is_to_stdout() => "-".into(),
         (Some(output), _) => output.clone(),
         (None, Some(_)) if input.regular().is_none() => {
@@ -307,12 +333,11 @@ fn with_archive<T>(
     memory: u64,
     work: impl FnOnce(&Archive<'_>, u64) -> archive::mzip::Result<T>,
 ) -> archive::mzip::Result<T> {
-    let opened =
-        |source: &dyn ReadAt, memory| Archive::open(source).and_then(|archive| work(&archive, memory));
+    let opened = |source: &dyn ReadAt, memory| work(&Archive::open(source, memory)?, memory);
     match input.at() {
         Some(at) => opened(&at, memory),
         None => {
-            let kept = Kept::new(&mut input.stream(), memory / 4, &std::env::temp_dir())?;
+            let kept = Kept::new(&mut input.stream(), memory / 4, &scratch(None))?;
             opened(&kept, memory - kept.memory())
         }
     }
@@ -350,8 +375,4 @@ fn watched<T>(
 
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |n| n.get())
-}
-
-fn usage(why: String) -> anyhow::Error {
-    VaultError::Usage(why).into()
 }

@@ -19,6 +19,11 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "2",
     ),
     (
+        "a migrated archive would go to a terminal (`mtar migrate`)",
+        "a migrated archive is not written to a terminal; name a file",
+        "2",
+    ),
+    (
         "`mzip` without a file, at a terminal",
         "no file is named, and standard input is a terminal",
         "2",
