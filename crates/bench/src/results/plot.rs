@@ -37,6 +37,11 @@ pub enum Figure {
         /// Name and points of each kind.
         series: Vec<(String, Vec<NamedPoint>)>,
     },
+    /// Lines over x in a log scale, as high as their values differ; no x may be 0.
+    Curves {
+        /// Name and points (x, y) of each line.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
     /// Lines with both axes in a log scale; no coordinate may be 0.
     LogLines {
         /// Name and points (x, y) of each line.
@@ -91,6 +96,10 @@ fn script(name: &str, labels: &Labels<'_>, figure: &Figure) -> String {
             points(&mut text, series);
         }
         Figure::Lines { series } => lines(&mut text, series),
+        Figure::Curves { series } => {
+            text.push_str("set logscale x\nset yrange [*:*]\nset grid xtics ytics\n");
+            lines(&mut text, series);
+        }
         Figure::LogLines { series } => {
             text.push_str("set logscale xy\nset yrange [*:*]\nset grid xtics ytics\n");
             lines(&mut text, series);

@@ -159,7 +159,7 @@ impl All {
             series.iter_mut().for_each(|(_, line)| line.sort_by(|a, b| a.0.total_cmp(&b.0)));
             let title = format!("{title}: {subject}");
             let labels = Labels { title: &title, x: "MB/s compressed", y: "compression factor" };
-            draw(context.out(), &format!("{name}-curve-{}", n + 1), &labels, &Figure::Lines { series })?;
+            draw(context.out(), &format!("{name}-curve-{}", n + 1), &labels, &Figure::Curves { series })?;
         }
         Ok(())
     }
@@ -213,11 +213,43 @@ impl All {
         }
         Ok(())
     }
+
+    /// Draws factors with a group for each setting and a bar for each compressor: `NAME-factor-N` for the Nth file.
+    pub fn draw_settings(&self, context: &Context, name: &str, title: &str) -> Result<()> {
+        let of = |part: fn(&str) -> String| {
+            let mut all: Vec<String> = Vec::new();
+            for part in self.ways().iter().map(|way| part(way)) {
+                if !all.contains(&part) {
+                    all.push(part);
+                }
+            }
+            all
+        };
+        let (settings, families) = (of(setting), of(family));
+        for (n, subject) in self.subjects().iter().enumerate() {
+            let bar = |with: &str, setting: &String| {
+                let is_it = |way: &&String| family(way) == with && self::setting(way) == *setting;
+                self.factor(subject, self.ways().iter().find(is_it)?)
+            };
+            let bars = |with: &String| settings.iter().map(|setting| bar(with, setting)).collect();
+            let series = families.iter().map(|with| (with.clone(), bars(with))).collect();
+            let title = format!("{title}: {subject}");
+            let labels = Labels { title: &title, x: "", y: "compression factor" };
+            let figure = Figure::Bars { groups: settings.clone(), series };
+            draw(context.out(), &format!("{name}-factor-{}", n + 1), &labels, &figure)?;
+        }
+        Ok(())
+    }
 }
 
 /// What a way is called without its level: `mzip zstd` of `mzip zstd --level 19`.
 fn family(way: &str) -> String {
     way.split(' ').take_while(|word| !word.starts_with('-')).collect::<Vec<_>>().join(" ")
+}
+
+/// What a way is beside its compressor: `cdc:8k` of `mzip zstd --chunk cdc:8k`.
+fn setting(way: &str) -> String {
+    way.split(' ').skip_while(|word| !word.starts_with('-')).skip(1).collect::<Vec<_>>().join(" ")
 }
 
 /// The disks of these experiments.
@@ -312,13 +344,14 @@ fn measured(
 
 #[cfg(test)]
 mod tests {
-    use super::{family, LinOptions, Way};
+    use super::{family, setting, LinOptions, Way};
 
     #[test]
     fn levels_of_a_compressor_are_one_line() {
         for (way, of) in [("gzip -9", "gzip"), ("mzip zstd --level 19", "mzip zstd"), ("lrzip", "lrzip")] {
             assert_eq!(family(way), of);
         }
+        assert_eq!((setting("mzip zstd --chunk cdc:8k"), setting("lrzip")), ("cdc:8k".into(), String::new()));
     }
 
     #[test]

@@ -86,16 +86,15 @@ pub fn run(context: &Context, options: &LinOptions, experiment: Experiment) -> R
     }
     let results = Results { bars: &bars, measured: &all.0, phases: &phases };
     context.save(context.runs(), Parameters { ways: all.ways() }, results, &text)?;
-    if experiment.name == COMPRESSORS.name {
-        all.draw_points(context, experiment.name, experiment.title)?;
-    } else {
-        all.draw(context, experiment.name, experiment.title)?;
-    }
-    if experiment.name == LEVELS.name {
-        all.draw_curves(context, experiment.name, experiment.title)?;
-    }
-    if experiment.has_phases {
-        phases::draw_figure(context, experiment.name, &phases)?;
+    let (name, title) = (experiment.name, experiment.title);
+    match name {
+        _ if name == COMPRESSORS.name => all.draw_points(context, name, title)?,
+        _ if name == LEVELS.name => all.draw_curves(context, name, title)?,
+        _ if experiment.has_phases => {
+            all.draw_settings(context, name, title)?;
+            phases::draw_figure(context, name, &phases)?;
+        }
+        _ => all.draw(context, name, title)?,
     }
     context.print(&text);
     Ok(())
