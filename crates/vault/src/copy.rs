@@ -143,7 +143,15 @@ impl Vault {
         };
         let options = BackupOptions { time: Some(entry.time), tags, since, ..BackupOptions::default() };
         let done = backup.run_input(input, &options, progress);
-        let BackupReport { snapshot, .. } = done.map_err(|e| counted.failure().unwrap_or(e))?;
+        let BackupReport { snapshot, .. } = done.map_err(|e| match counted.failure() {
+            Some(e) => {
+                if let Ok(at) = disks::one(self, disk) {
+                    self.damage_met.note(at.folder.disk, &e);
+                }
+                e
+            }
+            None => e,
+        })?;
         Ok(Some(Copied { snapshot, read_bytes: counted.read_bytes() }))
     }
 

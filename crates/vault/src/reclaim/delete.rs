@@ -161,6 +161,9 @@ impl Vault {
             Some(VaultError::Missing { .. }) if matches!(folder.load_root_unless_empty(), Ok(None)) => None,
             held_up => held_up,
         };
+        if let Some(e) = &report.held_up {
+            folder.damage_met.note(folder.disk, e);
+        }
         self.fill_reserve();
         report
     }

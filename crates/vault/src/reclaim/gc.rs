@@ -45,9 +45,8 @@ impl Vault {
         let mut report = GcReport::default();
         let mut full = None;
         for at in self.disks_to_collect(&mut report, false)? {
-            let folder = at.folder;
-            let looked = look_for_orphans(&folder, &mut report);
-            skip_damage(&mut report, &mut full, &at.name, looked)?;
+            let looked = look_for_orphans(&at.folder, &mut report);
+            skip_damage(&mut report, &mut full, (&at.folder, &at.name), looked)?;
         }
         Ok(report)
     }
@@ -70,19 +69,19 @@ impl Vault {
         let limits = SweepLimits { threshold: COMPACT_AT_COLLECTION, referrers: 0, hands_over: true };
         for at in &disks {
             let done = self.collect_disk(at, limits, &mut report);
-            skip_damage(&mut report, &mut full, &at.name, done)?;
+            skip_damage(&mut report, &mut full, (&at.folder, &at.name), done)?;
         }
         // Each owner once, for all disks that need less of it than before.
         for at in &disks {
             let done = self.sweep_disk(at, of, COMPACT_AT_COLLECTION, &mut report);
-            skip_damage(&mut report, &mut full, &at.name, done)?;
+            skip_damage(&mut report, &mut full, (&at.folder, &at.name), done)?;
         }
         let done = sweep_popular(self, COMPACT_AT_COLLECTION, &mut report);
-        skip_damage(&mut report, &mut full, "popular", done)?;
+        skip_damage(&mut report, &mut full, (&self.popular(), "popular"), done)?;
         // Owners may have lost their last referrers to what was collected after them.
         for at in &disks {
             let done = remove_if_empty(&at.folder);
-            skip_damage(&mut report, &mut full, &at.name, done)?;
+            skip_damage(&mut report, &mut full, (&at.folder, &at.name), done)?;
         }
         self.tidy_hooks(&mut report)?;
         self.remove_nameless(&mut report)?;
@@ -122,15 +121,15 @@ impl Vault {
         let limits = SweepLimits { threshold, referrers, hands_over: true };
         for at in &disks {
             let done = self.collect_disk(at, limits, &mut report);
-            skip_damage(&mut report, &mut full, &at.name, done)?;
+            skip_damage(&mut report, &mut full, (&at.folder, &at.name), done)?;
         }
         for at in &disks {
             let done = self.sweep_disk(at, SweepOf::Unswept, threshold, &mut report);
-            skip_damage(&mut report, &mut full, &at.name, done)?;
+            skip_damage(&mut report, &mut full, (&at.folder, &at.name), done)?;
         }
         if disk.is_none() {
             let done = sweep_popular(self, threshold, &mut report);
-            skip_damage(&mut report, &mut full, "popular", done)?;
+            skip_damage(&mut report, &mut full, (&self.popular(), "popular"), done)?;
         }
         self.fill_reserve();
         full.map_or(Ok(report), Err)
@@ -168,7 +167,7 @@ impl Vault {
                 report.left_bytes += due_of(at)?;
             }
             let done = done.map(drop);
-            skip_damage(&mut report, &mut full, &at.name, done)?;
+            skip_damage(&mut report, &mut full, (&at.folder, &at.name), done)?;
         }
         self.fill_reserve();
         full.map_or(Ok(report), Err)
@@ -283,11 +282,12 @@ impl Vault {
 fn skip_damage(
     report: &mut GcReport,
     full: &mut Option<VaultError>,
-    name: &str,
+    (folder, name): (&Folder, &str),
     done: Result<()>,
 ) -> Result<()> {
     match done {
         Err(e) if e.is_damage() => {
+            folder.damage_met.note(folder.disk, &e);
             let why = format!("{name}: {e}");
             if !report.skipped.contains(&why) {
                 report.skipped.push(why);

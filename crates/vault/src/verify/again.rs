@@ -95,8 +95,12 @@ impl Vault {
             match self.view(&folder, 0) {
                 Ok(view) if view.is_leased() => all.push(disks::of_folder(self, folder, &view.manifest.name)),
                 Ok(_) | Err(VaultError::NotFound { .. }) => {}
-                // That is told by the verification.
-                Err(e) if e.is_damage() => all.push(disks::of_folder(self, folder, "")),
+                // One that is gone is not damaged; what is wrong with another one is told by the verification.
+                Err(e) if e.is_damage() => {
+                    if folder.has_content()? {
+                        all.push(disks::of_folder(self, folder, ""));
+                    }
+                }
                 Err(e) => recorded.leave(e),
             }
         }

@@ -196,3 +196,58 @@ fn what_backups_find_damaged_is_told() {
         assert!(met.keys().any(|(_, of)| *of == kind), "{kind:?} is never met");
     }
 }
+
+/// What a collection or a deletion has to leave because of damage is known from then on.
+#[test]
+fn what_maintenance_finds_damaged_is_told() {
+    let mut rng = rng(seed("what_maintenance_finds_damaged_is_told"));
+    let mut met: BTreeMap<(&str, Kind), u32> = BTreeMap::new();
+    for policy in [BALANCED, CONVENTIONAL, VM_CENTRIC] {
+        let f = Fixture::new(policy, &mut rng);
+        for object in f.store.objects() {
+            let kind = kind_of(&object).unwrap();
+            let is_of_disk = object.starts_with(format::names::DISKS);
+            if !is_of_disk || !matches!(kind, Kind::RecipeRoot | Kind::RecipePages | Kind::ContainerPage) {
+                continue;
+            }
+            for by in ["gc", "delete"] {
+                let what = format!("{}: {by}: {object}", policy.name);
+                let store = f.store.copy();
+                harm(&store, &object, &Harm::Delete);
+                let vault = store.vault().unwrap();
+                let is_told = match by {
+                    "gc" => !vault.gc(false).unwrap().skipped.is_empty(),
+                    _ => {
+                        let deleted = DISKS.map(|disk| vault.delete(disk, &["latest~1"]));
+                        deleted.iter().any(|done| done.as_ref().is_ok_and(|report| report.held_up.is_some()))
+                    }
+                };
+                if !is_told {
+                    continue;
+                }
+                *met.entry((by, kind)).or_default() += 1;
+                // Nobody needs what deleted snapshots alone have used.
+                let told = recorded(&vault);
+                assert!(told.is_empty() || told == [object.as_str()], "{what}: {told:?}");
+                let failing = restore_all(&f, &store.vault().unwrap());
+                let live: BTreeSet<String> = vault
+                    .snapshots(None)
+                    .unwrap()
+                    .snapshots
+                    .iter()
+                    .map(|s| format!("{}@{}", s.disk, s.entry.id))
+                    .collect();
+                let of_disk = |name: &&String| live.contains(*name) && object_is_of(&f, &object, name);
+                let expected: BTreeSet<String> = failing.keys().filter(of_disk).cloned().collect();
+                assert!(known_damaged(&vault).is_superset(&expected), "{what}: {expected:?}");
+            }
+        }
+    }
+    println!("{met:?}");
+    assert!(met.keys().any(|(by, _)| *by == "gc") && met.keys().any(|(by, _)| *by == "delete"), "{met:?}");
+}
+
+/// Whether an object lies in the folder of a snapshot's disk.
+fn object_is_of(f: &Fixture, object: &str, snapshot: &str) -> bool {
+    object.starts_with(&format::names::folder(f.id_of(snapshot.split_once('@').unwrap().0)))
+}
