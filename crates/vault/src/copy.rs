@@ -143,14 +143,13 @@ impl Vault {
         };
         let options = BackupOptions { time: Some(entry.time), tags, since, ..BackupOptions::default() };
         let done = backup.run_input(input, &options, progress);
-        let BackupReport { snapshot, .. } = done.map_err(|e| match counted.failure() {
-            Some(e) => {
-                if let Ok(at) = disks::one(self, disk) {
-                    self.damage_met.note(at.folder.disk, &e);
-                }
-                e
+        let BackupReport { snapshot, .. } = done.map_err(|e| {
+            let e = counted.failure().unwrap_or(e);
+            // It may be of the other vault, which remembers it, too: then nothing is found here.
+            if let Ok(at) = disks::one(self, disk) {
+                self.damage_met.note(at.folder.disk, &e);
             }
-            None => e,
+            e
         })?;
         Ok(Some(Copied { snapshot, read_bytes: counted.read_bytes() }))
     }

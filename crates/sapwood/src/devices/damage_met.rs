@@ -8,11 +8,15 @@ use vault::{Progress, RecordedDamage, Vault, VaultError};
 pub(super) const LOOKING: &str = "looking at what is damaged";
 
 /// Records what was met, if anything was, and if the vault is this user's: what root wrote there would be root's.
-pub(super) fn record(vault: &Vault, progress: &Progress) -> RecordedDamage {
-    if vault.has_met_damage() && is_own(&vault.location()) {
-        return vault.record_damage_met(progress);
+pub(super) fn record(vault: &Vault, is_last: bool, progress: &Progress) -> RecordedDamage {
+    if !vault.has_met_damage() {
+        return RecordedDamage::default();
     }
-    RecordedDamage::default()
+    if !is_own(&vault.location()) {
+        let why = format!("{}: the vault is another user's", vault.location());
+        return RecordedDamage { left: Some(VaultError::Refused(why)), ..RecordedDamage::default() };
+    }
+    vault.record_damage_met(is_last, progress)
 }
 
 /// What is said of damage: the first object, and how many there are.

@@ -1,7 +1,7 @@
 //! A vault that is open for a command.
 
 use super::damage_met::{record, told, unrecorded, LOOKING};
-use crate::progress::{watch_since, Signals};
+use crate::progress::{is_stopped, watch_since, Signals};
 use crate::terminal::streams::errln;
 use parking_lot::Mutex;
 use std::ops::Deref;
@@ -69,7 +69,7 @@ impl OpenVault {
         let work = move || {
             let mut said = String::new();
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                match unrecorded(&record(&vault, &of_thread)) {
+                match unrecorded(&record(&vault, false, &of_thread)) {
                     Some(why) if why != said && !of_thread.is_cancelled() => {
                         errln!("sapwood: {why}");
                         said = why;
@@ -111,11 +111,12 @@ impl OpenVault {
             drop(end);
             let _ = watch_since(&before, self.quiet, LOOKING, &progress, || thread.join());
         }
-        if !self.vault.has_met_damage() {
+        // Who stops what changes a vault wants it to end; servers end by a signal.
+        if !self.vault.has_met_damage() || self.tells && is_stopped() {
             return RecordedDamage::default();
         }
         let progress = Progress::default();
-        watch_since(&before, self.quiet, LOOKING, &progress, || record(&self.vault, &progress))
+        watch_since(&before, self.quiet, LOOKING, &progress, || record(&self.vault, true, &progress))
     }
 }
 

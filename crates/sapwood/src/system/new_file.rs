@@ -112,18 +112,19 @@ impl NewFile {
         Ok(file)
     }
 
-    /// Gives it the owner and the group of another file, as far as this user may. Returns what its permissions are to be: without
-    /// set-user-id and its like, and where the group is another one, no more for that than for all others.
-    fn take_owner_of(&self, old: &Metadata) -> io::Result<u32> {
+    /// Gives it the permissions of another file, and its owner and group, as far as this user may: without set-user-id and its
+    /// like, and where the group is another one, no more for that than for all others.
+    fn take_owner_of(&self, old: &Metadata) -> io::Result<()> {
         let (user, group) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
+        let mode = old.permissions().mode() & 0o777;
+        self.file().set_permissions(Permissions::from_mode(mode))?;
         let both = fchown(self.file(), Some(user), Some(group));
         let is_groups = both.or_else(|_| fchown(self.file(), None, Some(group))).is_ok();
-        let mode = old.permissions().mode() & 0o777;
         if is_groups || self.file().metadata()?.gid() == old.gid() {
-            return Ok(mode);
+            return Ok(());
         }
         let common = (mode >> 3) & mode & 0o7;
-        Ok(mode & 0o700 | common << 3 | common)
+        self.file().set_permissions(Permissions::from_mode(mode & 0o700 | common << 3 | common))
     }
 
     /// Gives it these permissions; without, those of a file that it replaces, or else 640 minus the umask.
@@ -155,12 +156,12 @@ impl NewFile {
     pub fn finish(self, like: Option<&Path>) -> Result<()> {
         let cannot = || format!("{}: cannot write", self.path.display());
         if let Some(old) = like.and_then(|like| like.metadata().ok()).filter(|old| old.is_file()) {
-            let mode = self.take_owner_of(&old).with_context(cannot)?;
-            self.file().set_permissions(Permissions::from_mode(mode)).with_context(cannot)?;
             if let (Ok(read), Ok(changed)) = (old.accessed(), old.modified()) {
                 let times = FileTimes::new().set_accessed(read).set_modified(changed);
                 self.file().set_times(times).with_context(cannot)?;
             }
+            // Last: who has given it away may change nothing of it any more.
+            self.take_owner_of(&old).with_context(cannot)?;
         }
         self.file().sync_all().with_context(cannot)?;
         let NewFile { file, path, existing, mut replaced } = self;

@@ -1,6 +1,9 @@
 //! `sapwood copy`: what it says, and that copies which are killed again and again arrive equal.
 
-use crate::common::{change, fresh, from_env, Bench, Child, DONE, FAILED, INTERRUPTED, REFUSED, USAGE};
+use crate::common::{
+    change, files_below, fresh, from_env, random, Bench, Child, DAMAGED, DONE, FAILED, INTERRUPTED, REFUSED,
+    USAGE,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
@@ -85,6 +88,23 @@ fn what_cannot_be_copied_is_said_and_keeps_no_other_from_its_turn() {
     bench.fails(&["copy", "a/x", "--to", &bench.arg("nothing")], REFUSED, &["nothing"]);
     assert_eq!(bench.run(&["copy", "--to", &to]).code(), Some(USAGE));
     assert_eq!(bench.run(&["copy", "a/x"]).code(), Some(USAGE));
+}
+
+/// Damage that a copy meets is known from then on, in the vault that has it.
+#[test]
+fn damage_that_is_met_is_known() {
+    let bench = Bench::new("balanced");
+    let content = random(2 << 20, 1);
+    bench.backup("web01/vda", &bench.file("disk", &content));
+    let to = second(&bench, "balanced");
+    let objects = files_below(&bench.store.join("objects"));
+    let page = objects.iter().find(|f| f.parent().is_some_and(|dir| dir.ends_with("pages"))).unwrap();
+    std::fs::remove_file(page).unwrap();
+    assert_eq!(bench.run(&["status"]).code(), Some(0));
+    bench.fails(&["copy", "--all", "--to", &to], DAMAGED, &["pages/"]);
+    assert_eq!(bench.run(&["status"]).code(), Some(2));
+    assert_eq!(bench.json(&["snapshots"])["snapshots"][0]["is_damaged"], true);
+    assert_eq!(bench.run(&["--store", &to, "status"]).code(), Some(0));
 }
 
 /// Killed again and again, by turns in each of its steps: in the end everything is there, once and in order.

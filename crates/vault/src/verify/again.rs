@@ -13,21 +13,25 @@ use crate::container::container_set::ContainerSet;
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
-use crate::manifest::vault::Vault;
+use crate::manifest::vault::{now, Vault};
 use format::{names, DiskId};
 use std::collections::{BTreeMap, BTreeSet};
 use store::StoreError;
+
+/// How long what a verification has found of a disk is known well enough, in seconds.
+const KNOWN_FOR: i64 = 3600;
 
 impl Vault {
     /// Looks at what was met of damage since the vault was opened, or since the last call, and records it.
     ///
     /// A container is looked at by itself. Because of any other object, such as a page of a recipe, its disks are verified as a whole:
-    /// so the snapshots that need it are found. Not those that are known to be damaged, nor one twice in an hour.
+    /// so the snapshots that need it are found. Not one of which a verification of the last hour has found damage.
     ///
-    /// Nothing is recorded where this process cannot register as a reader: who may not do that does not change anything. Of a
-    /// container that cannot be looked at now, because of permissions, say, or because this is cancelled, the next call tries again.
-    pub fn record_damage_met(&self, progress: &Progress) -> RecordedDamage {
-        let ToLookAt { of_containers, disks } = self.damage_met.take();
+    /// Nothing is recorded where this process cannot register as a reader: who may not do that does not change anything. What cannot
+    /// be looked at or recorded now, because of permissions, say, or because this is cancelled, the next call tries again; a
+    /// disk is tried once in an hour, and in the last call.
+    pub fn record_damage_met(&self, is_last: bool, progress: &Progress) -> RecordedDamage {
+        let ToLookAt { of_containers, disks } = self.damage_met.take(is_last);
         let mut recorded = RecordedDamage::default();
         let mut of_owners: BTreeMap<DiskId, Vec<String>> = BTreeMap::new();
         for object in of_containers {
@@ -57,9 +61,7 @@ impl Vault {
         match progress.check().and_then(|()| self.look_at_disks(&disks, progress, &mut recorded)) {
             Ok(()) => {}
             Err(e) => {
-                if matches!(e, VaultError::Cancelled) {
-                    self.damage_met.add_disks(disks);
-                }
+                self.damage_met.add_disks(disks);
                 recorded.leave(e);
             }
         }
@@ -82,7 +84,7 @@ impl Vault {
         }
     }
 
-    /// Verifies disks as a whole, but for those that are known to be damaged.
+    /// Verifies disks as a whole, but for those that were found to be damaged a short while ago.
     fn look_at_disks(
         &self,
         disks: &BTreeSet<DiskId>,
@@ -90,11 +92,17 @@ impl Vault {
         recorded: &mut RecordedDamage,
     ) -> Result<()> {
         let (before, mut all) = (self.last_verifications(), Vec::new());
-        for &disk in disks.iter().filter(|d| !before.has(|v| v.disk == **d && v.damaged_objects > 0)) {
+        let is_known = |disk: DiskId| {
+            before.has(|v| {
+                v.disk == disk && v.damaged_objects > 0 && (0..KNOWN_FOR).contains(&(now() - v.began))
+            })
+        };
+        for &disk in disks.iter().filter(|disk| !is_known(**disk)) {
             let folder = self.folder(disk);
             match self.view(&folder, 0) {
                 Ok(view) if view.is_leased() => all.push(disks::of_folder(self, folder, &view.manifest.name)),
-                Ok(_) | Err(VaultError::NotFound { .. }) => {}
+                Ok(_) => self.damage_met.add_disks(BTreeSet::from([disk])),
+                Err(VaultError::NotFound { .. }) => {}
                 // One that is gone is not damaged; what is wrong with another one is told by the verification.
                 Err(e) if e.is_damage() => {
                     if folder.has_content()? {

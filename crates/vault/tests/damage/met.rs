@@ -8,7 +8,7 @@ use vault::{Progress, ReadCache, Vault, VaultError, BALANCED, CONVENTIONAL, REVE
 
 /// The objects that are recorded now, and were not.
 fn recorded(vault: &Vault) -> Vec<String> {
-    let recorded = vault.record_damage_met(&Progress::default());
+    let recorded = vault.record_damage_met(true, &Progress::default());
     assert!(recorded.left.is_none(), "{recorded:?}");
     recorded.damaged.into_iter().map(|d| d.object).collect()
 }
@@ -83,7 +83,7 @@ fn what_readers_find_damaged_is_referenced_no_more() {
             read_all();
             let cancelled = Progress::default();
             cancelled.cancel();
-            let stopped = vault.record_damage_met(&cancelled).left;
+            let stopped = vault.record_damage_met(true, &cancelled).left;
             assert!(
                 matches!(stopped, Some(VaultError::Cancelled)) && vault.has_met_damage(),
                 "{what}: {stopped:?}"
@@ -138,7 +138,10 @@ fn what_readers_find_damaged_of_recipes_is_told() {
             assert_eq!(known_damaged(&vault), BTreeSet::new(), "{what}");
             let cancelled = Progress::default();
             cancelled.cancel();
-            assert!(vault.record_damage_met(&cancelled).left.is_some() && vault.has_met_damage(), "{what}");
+            assert!(
+                vault.record_damage_met(true, &cancelled).left.is_some() && vault.has_met_damage(),
+                "{what}"
+            );
             assert_eq!(recorded(&vault), [object.as_str()], "{what}");
             assert_eq!(known_damaged(&vault), failing, "{what}");
             restore_all(&f, &vault);

@@ -39,6 +39,11 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "4",
     ),
     (
+        "root's restore meets damage in the vault of another user",
+        "the damage could not be recorded, backups may refer to it again: …: the vault is another user's",
+        "3",
+    ),
+    (
         "No was answered to the question of `delete`",
         "nothing was deleted; --yes deletes without a question",
         "4",

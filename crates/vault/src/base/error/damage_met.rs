@@ -75,11 +75,17 @@ impl DamageMet {
         met.to_look_at.of_containers.is_empty() && met.to_look_at.disks.is_empty() && met.later.is_empty()
     }
 
-    /// All that is to be looked at, which is forgotten.
-    pub fn take(&self) -> ToLookAt {
+    /// All that is to be looked at, which is forgotten; but for the last look, disks stay that were looked at a short while ago.
+    pub fn take(&self, is_last: bool) -> ToLookAt {
         let met = &mut *self.0.lock();
         let mut all = std::mem::take(&mut met.to_look_at);
         all.of_containers.append(&mut met.later);
+        if !is_last {
+            let was_looked_at =
+                |disk: &DiskId| met.looked.get(disk).is_some_and(|at| at.elapsed() < LOOKED_FOR);
+            met.to_look_at.disks = all.disks.iter().copied().filter(was_looked_at).collect();
+            all.disks.retain(|disk| !met.to_look_at.disks.contains(disk));
+        }
         if met.looked.len() >= DISKS_MAX {
             met.looked.retain(|_, at| at.elapsed() < LOOKED_FOR);
         }
