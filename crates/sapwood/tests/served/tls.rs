@@ -197,9 +197,9 @@ fn a_handshake_by_tls_has_the_same_time_limit() {
         .unwrap();
     let mut asks = silent.stdin.take().unwrap();
     writeln!(asks, "read 0 4k").unwrap();
+    let since = Instant::now();
     let mut socket = TcpStream::connect(&place).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    let since = Instant::now();
     let mut greeting = [0; 18];
     socket.read_exact(&mut greeting).unwrap();
     let starts_tls = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &5_u32.to_be_bytes(), &[0; 4]].concat();
