@@ -1,5 +1,6 @@
 //! How long the parts of migratory compression take (Lin 2015, figures 2.8 b and 2.9 b).
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::Path;
@@ -92,7 +93,14 @@ pub fn table(all: &[Phased]) -> Table {
 
 /// Draws `NAME-phases`.
 pub fn draw_figure(context: &Context, name: &str, all: &[Phased]) -> Result<()> {
-    let groups = all.iter().map(|p| format!("{}, {}", p.subject, p.way)).collect();
+    // `gzip cdc:8k` of `mzip gzip --chunk cdc:8k`; with the file, where there are several.
+    let subjects: BTreeSet<&str> = all.iter().map(|p| p.subject.as_str()).collect();
+    let short = |p: &Phased| p.way.trim_start_matches("mzip ").replace("--chunk ", "");
+    let group = |p: &Phased| match subjects.len() {
+        1 => short(p),
+        _ => format!("{}, {}", p.subject, short(p)),
+    };
+    let groups = all.iter().map(group).collect();
     let bars = |phase: usize| all.iter().map(|phased| phased.of(phase)).collect();
     let series = PHASES.iter().enumerate().map(|(n, phase)| ((*phase).to_owned(), bars(n))).collect();
     let labels = Labels { title: "Parts of the work", x: "", y: "seconds" };
