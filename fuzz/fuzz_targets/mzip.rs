@@ -5,7 +5,7 @@ use archive::mzip::{
     compress, Archive, ChunkSpec, Compressor, Disk, Mover, MzipError, Options, Output, Progress,
     SimilarityMethod, Source,
 };
-use format::mzip::{BlockHead, Body, Footer, Head, Index, Page, PageHead, PAGE_HEAD_BYTES};
+use format::mzip::{BlockHead, Body, Footer, Head, Index, Page, PageHead, PlaceSum, PAGE_HEAD_BYTES};
 use libfuzzer_sys::fuzz_target;
 use std::io::Write;
 use xxhash_rust::xxh3::xxh3_64;
@@ -177,8 +177,15 @@ fn archive(
     original_bytes: u64,
     stored_bytes: u64,
 ) -> Vec<u8> {
-    let head =
-        Head { compressor, level: 1, migrated: !pages.is_empty(), deltas, far: true, block_bytes: 1 << 20 };
+    let head = Head {
+        compressor,
+        level: 1,
+        migrated: !pages.is_empty(),
+        deltas,
+        far: true,
+        summed: false,
+        block_bytes: 1 << 20,
+    };
     let mut archive = head.encode().to_vec();
     pages.iter().for_each(|(page, _)| archive.extend_from_slice(page));
     archive.extend_from_slice(block);
@@ -193,6 +200,7 @@ fn archive(
         pages: pages.len() as u32,
         blocks: 1,
         index_checksum: xxh3_64(&bytes),
+        sum: PlaceSum::default(),
     };
     archive.extend_from_slice(&bytes);
     archive.extend_from_slice(&footer.encode());

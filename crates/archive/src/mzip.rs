@@ -13,6 +13,7 @@ mod restore;
 mod sample;
 mod scan;
 mod stored;
+mod writer;
 
 pub use archive::{Archive, Summary};
 pub use base::codec::{level_is_valid, levels};

@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use archive::mzip::{
-    compress, levels, Archive, Compressed, Disk, Mover, MzipError, Options, Output, Progress, ReadAt, Source,
-    WriteAt,
+    compress, levels, Archive, Compressed, Disk, Kept, Mover, MzipError, Options, Output, Progress, ReadAt,
+    Source, WriteAt,
 };
 use chunk::SimilarityMethod;
-use format::mzip::{Compressor, Footer, Head};
+use format::mzip::{Compressor, Extent, Footer, Head, Index, Page, PlaceSum, FOOTER_BYTES};
 use proptest::prelude::*;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const COMPRESSORS: [Compressor; 5] = Compressor::ALL;
 /// For archives that are opened.
@@ -320,6 +321,8 @@ fn an_old_archive_is_restored() {
     let expected = [&b"aaa"[..], &[0; 5000], b"cc", b"bbb"].concat();
     assert_eq!(restored(&archive, None, 64 << 20).unwrap(), expected);
     assert_eq!(restored(&archive, Some(5002..5006), 64 << 20).unwrap(), expected[5002..5006]);
+    let summed = include_bytes!("../../format/tests/golden/mzip-sum").to_vec();
+    assert_eq!(restored(&summed, None, 64 << 20).unwrap(), expected);
     let far = include_bytes!("../../format/tests/golden/mzip-far").to_vec();
     let expected = [&b"abcd".repeat(100)[..], b"efghijkl", &b"bcda".repeat(300)].concat();
     assert_eq!(restored(&far, None, 64 << 20).unwrap(), expected);
@@ -399,8 +402,8 @@ fn tested(archive: &[u8]) -> Result<(), MzipError> {
     Archive::open(&archive, MEMORY)?.test(64 << 20, 2, &Progress::default())
 }
 
-/// A file that is changed between its readings, or that cannot be read.
-struct Failing(u64);
+/// A file that cannot be read to its end.
+struct Failing(u64, io::ErrorKind);
 
 impl ReadAt for Failing {
     fn len(&self) -> u64 {
@@ -409,9 +412,110 @@ impl ReadAt for Failing {
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         if offset + bytes.len() as u64 > 3 << 20 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(self.1.into());
         }
         Ok(())
+    }
+}
+
+/// A file of which a byte changes when a byte has been read so many times.
+struct Changing {
+    bytes: Vec<u8>,
+    at: usize,
+    readings: usize,
+    seen: AtomicUsize,
+}
+
+impl ReadAt for Changing {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.bytes.read_at(bytes, offset)?;
+        let range = offset as usize..offset as usize + bytes.len();
+        if range.contains(&self.at) && self.seen.fetch_add(1, Ordering::Relaxed) >= self.readings {
+            bytes[self.at - range.start] ^= 1;
+        }
+        Ok(())
+    }
+}
+
+/// Else what others are equal to would come back with what it has become.
+#[test]
+fn what_changes_between_readings_is_refused() {
+    let input = versions(3, 60, 3);
+    for (mover, delta) in [(Mover::Chunk, false), (Mover::MultiPass, false), (Mover::Chunk, true)] {
+        let mut options = options(Compressor::Zstd, "cdc:2k", 64 << 20);
+        (options.mover, options.delta) = (Some(mover), delta);
+        let mut refused = 0;
+        for at in (0..input.len()).step_by(input.len() / 60) {
+            let seen = AtomicUsize::new(0);
+            let changing = Changing { bytes: input.clone(), at, readings: 1, seen };
+            let mut archive = Vec::new();
+            let progress = Progress::default();
+            match compress(Source::At(&changing), &mut archive, &options, &progress) {
+                Err(MzipError::Changed) => refused += 1,
+                // What others are equal to is read again, they are not.
+                Ok(_) => assert!(restored(&archive, None, 64 << 20).unwrap() == input, "{mover:?}, {at}"),
+                Err(e) => panic!("{e}"),
+            }
+        }
+        assert!(refused >= 15, "{mover:?}, {delta}: {refused}");
+    }
+}
+
+/// An archive whose parts are all sound, but not where the original had them.
+#[test]
+fn a_wrong_recipe_is_found_by_the_sum() {
+    let golden = include_bytes!("../../format/tests/golden/mzip-sum");
+    let body = golden.windows(4).position(|bytes| bytes == b"BLCK").unwrap();
+    let extents = [
+        Extent::Stored { at: 0, bytes: 3 },
+        Extent::Zeros { bytes: 5000 },
+        Extent::Stored { at: 3, bytes: 3 },
+        Extent::Stored { at: 6, bytes: 2 },
+    ];
+    let page = Page::encode(&extents, false);
+    let footer_at = golden.len() - FOOTER_BYTES;
+    let mut footer = Footer::decode(golden[footer_at..].try_into().unwrap()).unwrap();
+    let index = Index { pages: vec![(page.len() as u32, 5008)], blocks: vec![56] };
+    footer.index_checksum = xxhash_rust::xxh3::xxh3_64(&index.encode());
+    let index_at = footer_at - 16;
+    let (head, blocks) = (&golden[..32], &golden[body..index_at]);
+    let archive = [head, &page, blocks, &index.encode(), &footer.encode()].concat();
+    let wrong = restored(&archive, None, 64 << 20).unwrap_err();
+    assert!(wrong.to_string().contains("the restored file has the sum"), "{wrong}");
+    assert!(tested(&archive).is_err());
+    // Of a part there is no sum.
+    assert_eq!(restored(&archive, Some(5003..5008), 64 << 20).unwrap(), b"bbbcc");
+}
+
+/// A pipe ends once: another program may open it again, and what it writes is another stream.
+#[test]
+fn a_stream_ends_where_it_ends() {
+    struct Again(Vec<&'static [u8]>);
+    impl io::Read for Again {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let Some(part) = self.0.first_mut() else { return Ok(0) };
+            let len = part.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&part[..len]);
+            *part = &part[len..];
+            if len == 0 {
+                self.0.remove(0);
+            }
+            Ok(len)
+        }
+    }
+    let mut options = options(Compressor::Zstd, "2k", 64 << 20);
+    for memory in [64 << 20, 1 << 20] {
+        options.memory = memory;
+        let mut archive = Vec::new();
+        let mut stream = Again(vec![b"the first one", b"another one"]);
+        compress(Source::Stream(&mut stream), &mut archive, &options, &Progress::default()).unwrap();
+        assert_eq!(restored(&archive, None, 64 << 20).unwrap(), b"the first one");
+        let kept = Kept::new(&mut Again(vec![b"abc", b"def"]), memory, &std::env::temp_dir()).unwrap();
+        assert_eq!(kept.len(), 3);
     }
 }
 
@@ -450,9 +554,12 @@ fn an_index_takes_no_more_than_was_granted() {
         migrated: false,
         deltas: false,
         far: false,
+        summed: false,
         block_bytes: 4096,
     };
-    let footer = Footer { original_bytes: stored_bytes, stored_bytes, pages: 0, blocks, index_checksum: 0 };
+    let sum = PlaceSum::default();
+    let footer =
+        Footer { original_bytes: stored_bytes, stored_bytes, pages: 0, blocks, index_checksum: 0, sum };
     let len = 32 + blocks * 48 + blocks * 4 + 64;
     let forged = Forged { head: head.encode().to_vec(), footer: footer.encode().to_vec(), len };
     let refused = Archive::open(&forged, 32 << 20).map(|_| ()).unwrap_err();
@@ -465,8 +572,11 @@ fn an_index_takes_no_more_than_was_granted() {
 fn what_cannot_be_read_or_written_is_an_error() {
     let options = options(Compressor::Zstd, "cdc:8k", 64 << 20);
     let progress = Progress::default();
-    let unread = compress(Source::At(&Failing(20 << 20)), &mut io::sink(), &options, &progress);
-    assert!(matches!(unread, Err(MzipError::Read(_))));
+    let unread = |kind| {
+        compress(Source::At(&Failing(20 << 20, kind)), &mut io::sink(), &options, &progress).unwrap_err()
+    };
+    assert!(matches!(unread(io::ErrorKind::PermissionDenied), MzipError::Read(_)));
+    assert!(matches!(unread(io::ErrorKind::UnexpectedEof), MzipError::Changed), "it has become shorter");
     let mut full = [0; 100];
     let unwritten = compress(Source::At(&versions(1, 60, 2)), &mut &mut full[..], &options, &progress);
     assert!(matches!(unwritten, Err(MzipError::Write(_))));

@@ -126,7 +126,8 @@ fn mzips() -> Seeds {
     let deltas: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip-deltas");
     seeds.extend([archive, deltas].map(|archive| [&[1], archive].concat()));
     let far: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip-far");
-    seeds.push([&[1], far].concat());
+    let summed: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip-sum");
+    seeds.extend([far, summed].map(|archive| [&[1], archive].concat()));
     // One match: behind four literals eight bytes, four bytes back.
     seeds.push([&[2 + 128, 1, 4, 4, 16, 4][..], b"abcd"].concat());
     let mut member = flate2::write::GzEncoder::new(vec![2], Compression::default());

@@ -27,5 +27,5 @@ pub enum MtarError {
     Newer(String),
     /// The alignment is none.
     #[error("an alignment of {0} bytes: it is a power of two from 512 to 65536")]
-    Alignment(u32),
+    Alignment(u64),
 }

@@ -5,8 +5,8 @@ use super::base::memory::Memory;
 use super::base::packing::unpacked;
 use super::base::read_at::ReadAt;
 use format::mzip::{
-    BlockHead, Body, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES,
-    FOOTER_BYTES, HEAD_BYTES, INDEX_BLOCK_BYTES, INDEX_PAGE_BYTES, MAGIC, PAGE_HEAD_BYTES,
+    BlockHead, Body, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, PlaceSum,
+    BLOCK_HEAD_BYTES, FOOTER_BYTES, HEAD_BYTES, INDEX_BLOCK_BYTES, INDEX_PAGE_BYTES, MAGIC, PAGE_HEAD_BYTES,
 };
 use std::io;
 use xxhash_rust::xxh3::xxh3_64;
@@ -87,6 +87,9 @@ impl<'a> Archive<'a> {
         let mut bytes = [0; FOOTER_BYTES];
         source.read_at(&mut bytes, footer_at).map_err(MzipError::Read)?;
         let footer = Footer::decode(&bytes).map_err(|e| malformed(footer_at, e))?;
+        if !head.summed && footer.sum != PlaceSum::default() {
+            return Err(damaged(footer_at, "the footer has a sum, of which the head knows nothing"));
+        }
         let index_at = footer.index_bytes().and_then(|bytes| footer_at.checked_sub(bytes));
         let index_at = index_at.filter(|at| *at >= HEAD_BYTES as u64);
         let index_at = index_at.ok_or_else(|| {
@@ -178,6 +181,11 @@ impl<'a> Archive<'a> {
         self.footer.original_bytes
     }
 
+    /// Of the original file, if the archive has it.
+    pub(super) fn sum(&self) -> Option<PlaceSum> {
+        self.head.summed.then_some(self.footer.sum)
+    }
+
     pub(super) fn is_migrated(&self) -> bool {
         self.head.migrated
     }
@@ -188,10 +196,6 @@ impl<'a> Archive<'a> {
 
     pub(super) fn block_bytes(&self) -> u64 {
         self.head.block_bytes.into()
-    }
-
-    pub(super) fn blocks(&self) -> u64 {
-        self.footer.blocks
     }
 
     /// The parts of the recipe that cover a byte of the original file and what is behind it: where each begins in the

@@ -4,30 +4,25 @@ use super::base::codec::{block_bytes, has_far_matches, working_bytes};
 use super::base::delta::delta;
 use super::base::error::{MzipError, Result};
 use super::base::memory::Memory;
-use super::base::packing::{packed, Packed};
 use super::base::parallel::{in_order, Crew};
 use super::base::progress::Progress;
 use super::base::read_at::ReadAt;
 use super::mover::{Content, Disk, Mover, Passes};
 use super::plan::{
-    blocks, candidates, Candidate, DeltaWriter, Deltas, Found, Migration, Piece, Room, DELTAS_AT,
+    blocks, candidates, Candidate, DeltaWriter, Deltas, Found, Migration, Piece, Room, Totals, DELTAS_AT,
 };
 use super::sample::is_in_vain;
 use super::scan::{scan, segment_bytes, Scan};
 use super::stored::Stored;
+use super::writer::ArchiveWriter;
 use crate::stream::fill;
 use chunk::{ChunkSpec, Similarity, SimilarityMethod};
-use format::mzip::{
-    BlockHead, Compressor, Extent, Footer, Head, Index, Page, BLOCK_HEAD_BYTES, DELTA_PAGE_EXTENTS_MAX,
-    PAGE_EXTENTS_MAX,
-};
-use std::fs::File;
+use format::mzip::{Compressor, Head, PlaceSum};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use xxhash_rust::xxh3::{xxh3_64, Xxh3Default};
 
 /// Chunks that a thread is given at a time to encode them as deltas.
 const CANDIDATES: usize = 128;
@@ -105,11 +100,11 @@ pub struct Compressed {
     pub phases: Phases,
 }
 
-/// Writes an archive of the input. Each byte of it counts twice for `progress`, once for each reading.
+/// Writes an archive of the input. Each byte of it counts twice for `progress`: when it is first read, and when it is packed.
 ///
 /// # Errors
-/// If the input cannot be read or the output cannot be written; if a temporary file or a thread is refused; if `progress` is
-/// stopped.
+/// If the input cannot be read, or changes between its readings; if the output cannot be written; if a temporary file or a thread
+/// is refused; if `progress` is stopped.
 pub fn compress(
     source: Source<'_>,
     output: &mut dyn Write,
@@ -119,105 +114,107 @@ pub fn compress(
     let start = Instant::now();
     let (stored, found) = first_reading(source, options, progress)?;
     let find = start.elapsed();
-    if options.delta && found.totals.pays() {
-        return with_deltas(&stored, &found, output, options, progress, find);
-    }
     let start = Instant::now();
     let totals = found.totals;
-    let original = totals.original_bytes;
-    let migration = totals.pays().then(|| Migration::new(&found, &options.room()));
-    let migration = migration.transpose().map_err(MzipError::Scratch)?;
+    let plan = Plan::new(&stored, &found, options, progress)?;
     drop(found);
-    let plan = start.elapsed();
-    let start = Instant::now();
-    let stored_bytes = if migration.is_some() { totals.distinct_bytes() } else { original };
-    progress.add(original - stored_bytes);
+    let (plan_time, start) = (start.elapsed(), Instant::now());
+    let stored_bytes = plan.stored_bytes(&totals);
+    progress.add(totals.original_bytes - stored_bytes);
     let (compressor, level) = (options.compressor, options.level);
-    let block_bytes = block_bytes(compressor, level, stored_bytes, options.granted().blocks());
-    let far = has_far_matches(compressor, level);
-    let head = Head { compressor, level, migrated: migration.is_some(), deltas: false, far, block_bytes };
-    let mut to = ArchiveWriter { output, written: 0, index: Index::default(), head, progress, threads: 0 };
-    to.put(&head.encode())?;
+    let is_moved = !matches!(plan, Plan::AsItIs);
+    let head = Head {
+        compressor,
+        level,
+        migrated: is_moved,
+        deltas: matches!(plan, Plan::Deltas(_)),
+        far: has_far_matches(compressor, level),
+        summed: true,
+        block_bytes: block_bytes((compressor, level), is_moved, stored_bytes, options.granted().blocks()),
+    };
+    let mut to = ArchiveWriter::begin(output, head, progress)?;
+    let crew = |mover| crew(&head, stored_bytes, &stored, options, mover);
     let mut mover = None;
-    if let Some(migration) = &migration {
-        to.recipe(migration.extents())?;
-        let mut blocks = blocks(migration.pieces(), head.block_bytes.into());
-        // Blocks of a pass.
-        let width = (options.granted().pass() / u64::from(head.block_bytes)).max(1);
-        let passes = head.blocks_of(stored_bytes).div_ceil(width);
-        let chosen = mover_for(&stored, migration, options, passes);
-        mover = Some(chosen);
-        let crew = crew(&head, stored_bytes, &stored, options, chosen);
-        if chosen == Mover::MultiPass {
-            let mut passes = Passes::new(&stored, blocks, width as usize);
-            to.blocks(crew, || passes.next(), &stored)?;
-        } else {
-            to.blocks(crew, || elsewhere(&mut blocks), &stored)?;
+    let (sum, is_as_planned) = match &plan {
+        Plan::AsItIs => {
+            let whole = Piece { offset: 0, bytes: stored_bytes };
+            let whole = std::iter::once(whole).filter(|piece| piece.bytes > 0).map(Ok);
+            let mut blocks = blocks(whole, head.block_bytes.into());
+            let sum = to.blocks(crew(Mover::Chunk), || elsewhere(&mut blocks), &stored)?;
+            (sum, true)
         }
-    } else {
-        let whole = std::iter::once(Piece { offset: 0, bytes: original }).filter(|piece| piece.bytes > 0);
-        let mut blocks = blocks(whole.map(Ok), head.block_bytes.into());
-        let crew = crew(&head, stored_bytes, &stored, options, Mover::Chunk);
-        to.blocks(crew, || elsewhere(&mut blocks), &stored)?;
+        Plan::Migration(migration) => {
+            to.recipe(migration.extents())?;
+            let mut blocks = blocks(migration.pieces(), head.block_bytes.into());
+            // Blocks of a pass.
+            let width = (options.granted().pass() / u64::from(head.block_bytes)).max(1);
+            let passes = head.blocks_of(stored_bytes).div_ceil(width);
+            let chosen = mover_for(&stored, migration, options, passes);
+            mover = Some(chosen);
+            let sum = if chosen == Mover::MultiPass {
+                let mut passes = Passes::new(&stored, blocks, width as usize);
+                to.blocks(crew(chosen), || passes.next(), &stored)?
+            } else {
+                to.blocks(crew(chosen), || elsewhere(&mut blocks), &stored)?
+            };
+            (totals.sum, sum == totals.distinct_sum)
+        }
+        Plan::Deltas(deltas) => {
+            to.recipe(deltas.extents())?;
+            let mut blocks = blocks(deltas.pieces(), head.block_bytes.into());
+            let chosen = if matches!(stored, Stored::Memory { .. }) { Mover::Memory } else { Mover::Chunk };
+            mover = Some(chosen);
+            let both = WithDeltas { input: &stored, deltas };
+            let sum = to.blocks(crew(chosen), || elsewhere(&mut blocks), &both)?;
+            (totals.sum, sum == deltas.kept_sum)
+        }
+    };
+    // Where a chunk that others are equal to has changed, these would come back with what it is now.
+    if !is_as_planned {
+        return Err(MzipError::Changed);
     }
-    to.end(original, stored_bytes)?;
-    let counted = |bytes: u64| if migration.is_some() { bytes } else { 0 };
+    let written = to.end(totals.original_bytes, stored_bytes, sum)?;
+    let counted = |bytes: u64| if head.migrated { bytes } else { 0 };
     Ok(Compressed {
-        original_bytes: original,
-        archive_bytes: to.written,
+        original_bytes: totals.original_bytes,
+        archive_bytes: written.bytes,
         stored_bytes,
         duplicate_bytes: counted(totals.duplicate_bytes),
         zero_bytes: counted(totals.zero_bytes),
         similar_bytes: counted(totals.similar_bytes),
         chunks: counted(totals.chunks),
         mover,
-        threads: to.threads,
-        is_memory_short: to.is_memory_short(options),
-        phases: Phases { find, plan, pack: start.elapsed() },
+        threads: written.threads,
+        is_memory_short: written.threads < options.threads.min(written.blocks),
+        phases: Phases { find, plan: plan_time, pack: start.elapsed() },
     })
 }
 
-/// Writes an archive in which deltas take the place of similar chunks.
-fn with_deltas(
-    stored: &Stored<'_>,
-    found: &Found,
-    output: &mut dyn Write,
-    options: &Options,
-    progress: &Progress,
-    find: Duration,
-) -> Result<Compressed> {
-    let start = Instant::now();
-    let totals = found.totals;
-    let deltas = made_deltas(stored, found, options, progress)?;
-    let plan = start.elapsed();
-    let start = Instant::now();
-    progress.add(totals.original_bytes - deltas.stored_bytes);
-    let (compressor, level) = (options.compressor, options.level);
-    let block_bytes = block_bytes(compressor, level, deltas.stored_bytes, options.granted().blocks());
-    let far = has_far_matches(compressor, level);
-    let head = Head { compressor, level, migrated: true, deltas: true, far, block_bytes };
-    let mut to = ArchiveWriter { output, written: 0, index: Index::default(), head, progress, threads: 0 };
-    to.put(&head.encode())?;
-    to.recipe(deltas.extents())?;
-    let mut blocks = blocks(deltas.pieces(), head.block_bytes.into());
-    let mover = if matches!(stored, Stored::Memory { .. }) { Mover::Memory } else { Mover::Chunk };
-    let both = WithDeltas { input: stored, deltas: &deltas.file };
-    let crew = crew(&head, deltas.stored_bytes, stored, options, mover);
-    to.blocks(crew, || elsewhere(&mut blocks), &both)?;
-    to.end(totals.original_bytes, deltas.stored_bytes)?;
-    Ok(Compressed {
-        original_bytes: totals.original_bytes,
-        archive_bytes: to.written,
-        stored_bytes: deltas.stored_bytes,
-        duplicate_bytes: totals.duplicate_bytes,
-        zero_bytes: totals.zero_bytes,
-        similar_bytes: totals.similar_bytes,
-        chunks: totals.chunks,
-        mover: Some(mover),
-        threads: to.threads,
-        is_memory_short: to.is_memory_short(options),
-        phases: Phases { find, plan, pack: start.elapsed() },
-    })
+/// What is stored, and in which order.
+enum Plan {
+    AsItIs,
+    Migration(Migration),
+    Deltas(Deltas),
+}
+
+impl Plan {
+    fn new(stored: &Stored<'_>, found: &Found, options: &Options, progress: &Progress) -> Result<Plan> {
+        Ok(if !found.totals.pays() {
+            Plan::AsItIs
+        } else if options.delta {
+            Plan::Deltas(made_deltas(stored, found, options, progress)?)
+        } else {
+            Plan::Migration(Migration::new(found, &options.room()).map_err(MzipError::Scratch)?)
+        })
+    }
+
+    fn stored_bytes(&self, totals: &Totals) -> u64 {
+        match self {
+            Plan::AsItIs => totals.original_bytes,
+            Plan::Migration(_) => totals.distinct_bytes(),
+            Plan::Deltas(deltas) => deltas.stored_bytes,
+        }
+    }
 }
 
 /// Encodes similar chunks as deltas, where these are shorter.
@@ -232,19 +229,23 @@ fn made_deltas(input: &Stored<'_>, found: &Found, options: &Options, progress: &
     };
     let read = |piece: Piece| {
         let mut bytes = vec![0; piece.bytes as usize];
-        input.read_at(&mut bytes, piece.offset).map(|()| bytes).map_err(MzipError::Read)
+        input.read_at(&mut bytes, piece.offset).map(|()| bytes).map_err(MzipError::of_reading)
     };
     let work = |candidates: Vec<Candidate>| {
-        let made = candidates.into_iter().map(|Candidate { own, base }| {
-            let Some(base) = base else { return Ok((own, None)) };
-            let made = delta(&read(base)?, &read(own)?).map_err(MzipError::Write)?;
-            Ok((own, Some(made).filter(|made| (made.len() as u64) < own.bytes)))
+        let made = candidates.into_iter().map(|chunk| {
+            let Some(base) = chunk.base else { return Ok((chunk, None)) };
+            let bytes = read(chunk.own)?;
+            if PlaceSum::of(chunk.own.offset, &bytes) != chunk.sum {
+                return Err(MzipError::Changed);
+            }
+            let made = delta(&read(base)?, &bytes).map_err(MzipError::Write)?;
+            Ok((chunk, Some(made).filter(|made| made.len() < bytes.len())))
         });
         made.collect::<Result<Vec<_>>>()
     };
-    let take = |made: Vec<(Piece, Option<Vec<u8>>)>| {
+    let take = |made: Vec<(Candidate, Option<Vec<u8>>)>| {
         made.into_iter()
-            .try_for_each(|(own, delta)| to.push(own, delta.as_deref()))
+            .try_for_each(|(chunk, delta)| to.push(&chunk, delta.as_deref()))
             .map_err(MzipError::Scratch)
     };
     in_order(options.granted().scanners(options.threads), next, work, take)?;
@@ -254,17 +255,17 @@ fn made_deltas(input: &Stored<'_>, found: &Found, options: &Options, progress: &
 /// The input, and behind it deltas.
 struct WithDeltas<'a> {
     input: &'a dyn ReadAt,
-    deltas: &'a File,
+    deltas: &'a Deltas,
 }
 
 impl ReadAt for WithDeltas<'_> {
     fn len(&self) -> u64 {
-        u64::MAX
+        DELTAS_AT + self.deltas.file_bytes
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match offset.checked_sub(DELTAS_AT) {
-            Some(offset) => self.deltas.read_exact_at(bytes, offset),
+            Some(offset) => self.deltas.file.read_exact_at(bytes, offset),
             None => self.input.read_at(bytes, offset),
         }
     }
@@ -303,7 +304,8 @@ fn crew(head: &Head, stored_bytes: u64, stored: &Stored<'_>, options: &Options, 
 }
 
 fn elsewhere(blocks: &mut impl Iterator<Item = io::Result<Vec<Piece>>>) -> Result<Option<Content>> {
-    Ok(blocks.next().transpose().map_err(MzipError::Scratch)?.map(Content::Elsewhere))
+    let pieces = blocks.next().transpose().map_err(MzipError::Scratch)?;
+    Ok(pieces.map(|pieces| Content { pieces, bytes: None }))
 }
 
 /// Reads the input, keeps it for the second reading, and finds what is equal or similar in it.
@@ -323,7 +325,7 @@ fn first_reading<'a>(
     let segment_bytes = segment_bytes(how.spec, memory);
     // All cores are to have a block beside it.
     let (compressor, level) = (options.compressor, options.level);
-    let block = block_bytes(compressor, level, u64::MAX, memory.blocks()).into();
+    let block = block_bytes((compressor, level), true, u64::MAX, memory.blocks()).into();
     let of_blocks = options.threads as u64 * (working_bytes(compressor, level, block) + block);
     let in_memory_max = match options.mover {
         Some(Mover::Memory) => u64::MAX,
@@ -347,19 +349,24 @@ fn first_reading<'a>(
         Source::Stream(_) => Stored::new(),
     };
     let mut source = source;
-    let mut at = 0u64;
+    let (mut at, mut is_end) = (0u64, false);
     let next = || {
+        if is_end {
+            return Ok(None);
+        }
         let mut segment = vec![0; segment_bytes];
         match &mut source {
             Source::At(input) => {
                 segment.truncate((input.len() - at).min(segment_bytes as u64) as usize);
-                input.read_at(&mut segment, at).map_err(MzipError::Read)?;
+                input.read_at(&mut segment, at).map_err(MzipError::of_reading)?;
             }
             Source::Stream(input) => {
                 let len = fill(&mut **input, &mut segment).map_err(MzipError::Read)?;
                 segment.truncate(len);
             }
         }
+        // A pipe could be read on if another program opened it.
+        is_end = segment.len() < segment_bytes;
         if segment.is_empty() {
             return Ok(None);
         }
@@ -375,107 +382,4 @@ fn first_reading<'a>(
         found = Found::nothing(found.totals.original_bytes);
     }
     Ok((stored, found))
-}
-
-/// The archive that is being written.
-struct ArchiveWriter<'a> {
-    output: &'a mut dyn Write,
-    written: u64,
-    index: Index,
-    head: Head,
-    progress: &'a Progress,
-    /// Threads that compressed.
-    threads: usize,
-}
-
-impl ArchiveWriter<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.output.write_all(bytes).map_err(MzipError::Write)?;
-        self.written += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Writes the restore recipe.
-    fn recipe(&mut self, extents: impl Iterator<Item = io::Result<Extent>>) -> Result<()> {
-        let deltas = self.head.deltas;
-        let most = if deltas { DELTA_PAGE_EXTENTS_MAX } else { PAGE_EXTENTS_MAX };
-        let mut extents = extents.peekable();
-        while extents.peek().is_some() {
-            let page: io::Result<Vec<Extent>> = extents.by_ref().take(most).collect();
-            let page = page.map_err(MzipError::Scratch)?;
-            let bytes = Page::encode(&page, deltas);
-            self.put(&bytes)?;
-            self.index.pages.push((bytes.len() as u32, page.iter().map(|e| e.bytes()).sum()));
-        }
-        Ok(())
-    }
-
-    /// Compresses blocks, and writes them.
-    fn blocks(
-        &mut self,
-        crew: Crew,
-        mut next: impl FnMut() -> Result<Option<Content>>,
-        input: &dyn ReadAt,
-    ) -> Result<()> {
-        let (head, progress) = (self.head, self.progress);
-        self.threads = crew.threads;
-        let mut number = 0u64..;
-        in_order(
-            crew,
-            || {
-                progress.check()?;
-                Ok(number.next().zip(next()?))
-            },
-            |(number, content)| {
-                let content = content.gathered(input).map_err(MzipError::Read)?;
-                block(&head, number, content, progress)
-            },
-            |(head, packed)| {
-                progress.check()?;
-                self.index.blocks.push((BLOCK_HEAD_BYTES + packed.len()) as u32);
-                self.put(&head.encode())?;
-                self.put(&packed.begin)?;
-                self.put(&packed.rest)?;
-                progress.add(head.content_bytes.into());
-                Ok(())
-            },
-        )
-    }
-
-    fn is_memory_short(&self, options: &Options) -> bool {
-        self.threads < options.threads.min(self.index.blocks.len())
-    }
-
-    fn end(&mut self, original_bytes: u64, stored_bytes: u64) -> Result<()> {
-        let index = self.index.encode();
-        let footer = Footer {
-            original_bytes,
-            stored_bytes,
-            pages: self.index.pages.len() as u32,
-            blocks: self.index.blocks.len() as u64,
-            index_checksum: xxh3_64(&index),
-        };
-        self.put(&index)?;
-        self.put(&footer.encode())?;
-        self.output.flush().map_err(MzipError::Write)
-    }
-}
-
-/// A block, compressed if that makes it shorter.
-fn block(head: &Head, number: u64, content: Vec<u8>, progress: &Progress) -> Result<(BlockHead, Packed)> {
-    let content_checksum = xxh3_64(&content);
-    let content_bytes = content.len() as u32;
-    let packed = packed(head.compressor, head.level, content, progress)?;
-    let mut body_checksum = Xxh3Default::new();
-    body_checksum.update(&packed.begin);
-    body_checksum.update(&packed.rest);
-    let head = BlockHead {
-        number,
-        body: packed.kind,
-        content_bytes,
-        body_bytes: packed.len() as u32,
-        body_checksum: body_checksum.digest(),
-        content_checksum,
-    };
-    Ok((head, packed))
 }

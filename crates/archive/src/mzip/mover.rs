@@ -3,7 +3,8 @@
 
 use super::base::error::{MzipError, Result};
 use super::base::read_at::ReadAt;
-use super::plan::Piece;
+use super::plan::{Piece, DELTAS_AT};
+use format::mzip::PlaceSum;
 use std::collections::VecDeque;
 use std::io;
 use std::str::FromStr;
@@ -78,26 +79,38 @@ impl Disk {
 }
 
 /// What becomes the content of a block.
-pub(super) enum Content {
-    Here(Vec<u8>),
-    Elsewhere(Vec<Piece>),
+pub(super) struct Content {
+    pub pieces: Vec<Piece>,
+    /// If they have been read.
+    pub bytes: Option<Vec<u8>>,
 }
 
 impl Content {
-    /// The bytes.
-    pub(super) fn gathered(self, input: &dyn ReadAt) -> io::Result<Vec<u8>> {
-        let pieces = match self {
-            Content::Here(bytes) => return Ok(bytes),
-            Content::Elsewhere(pieces) => pieces,
+    /// The bytes, and the sum of those of the input.
+    pub(super) fn gathered(self, input: &dyn ReadAt) -> Result<(Vec<u8>, PlaceSum)> {
+        let Content { pieces, bytes } = self;
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => {
+                let mut bytes = vec![0; pieces.iter().map(|piece| piece.bytes as usize).sum()];
+                let mut rest = &mut bytes[..];
+                for piece in &pieces {
+                    let (part, after) = rest.split_at_mut(piece.bytes as usize);
+                    input.read_at(part, piece.offset).map_err(MzipError::of_reading)?;
+                    rest = after;
+                }
+                bytes
+            }
         };
-        let mut content = vec![0; pieces.iter().map(|piece| piece.bytes as usize).sum()];
-        let mut rest = &mut content[..];
-        for piece in pieces {
-            let (part, after) = rest.split_at_mut(piece.bytes as usize);
-            input.read_at(part, piece.offset)?;
+        let (mut sum, mut rest) = (PlaceSum::default(), &bytes[..]);
+        for piece in &pieces {
+            let (part, after) = rest.split_at(piece.bytes as usize);
+            if piece.offset < DELTAS_AT {
+                sum += PlaceSum::of(piece.offset, part);
+            }
             rest = after;
         }
-        Ok(content)
+        Ok((bytes, sum))
     }
 }
 
@@ -107,7 +120,7 @@ pub(super) struct Passes<'a, B> {
     blocks: B,
     /// Blocks of a pass.
     width: usize,
-    ready: VecDeque<Vec<u8>>,
+    ready: VecDeque<Content>,
 }
 
 /// A piece that goes into a block of the pass.
@@ -129,20 +142,21 @@ impl<'a, B: Iterator<Item = io::Result<Vec<Piece>>>> Passes<'a, B> {
         if self.ready.is_empty() {
             self.pass()?;
         }
-        Ok(self.ready.pop_front().map(Content::Here))
+        Ok(self.ready.pop_front())
     }
 
     /// Reads the input once, in order, but for ranges of which nothing is needed.
     fn pass(&mut self) -> Result<()> {
-        let mut parts = Vec::new();
+        let (mut parts, mut contents) = (Vec::new(), Vec::new());
         for (block, pieces) in self.blocks.by_ref().take(self.width).enumerate() {
             let pieces = pieces.map_err(MzipError::Scratch)?;
             let mut to = 0;
-            for Piece { offset, bytes } in pieces {
-                parts.push(Part { offset, bytes, block, to });
-                to += bytes as usize;
+            for Piece { offset, bytes } in &pieces {
+                parts.push(Part { offset: *offset, bytes: *bytes, block, to });
+                to += *bytes as usize;
             }
-            self.ready.push_back(vec![0; to]);
+            contents.push(vec![0; to]);
+            self.ready.push_back(Content { pieces, bytes: None });
         }
         parts.sort_unstable_by_key(|part| part.offset);
         let mut buffer = vec![0; PASS_BYTES as usize];
@@ -153,14 +167,15 @@ impl<'a, B: Iterator<Item = io::Result<Vec<Piece>>>> Passes<'a, B> {
                 if !held.contains(&offset) {
                     held = offset..(offset + PASS_BYTES).min(self.input.len());
                     let len = (held.end - held.start) as usize;
-                    self.input.read_at(&mut buffer[..len], offset).map_err(MzipError::Read)?;
+                    self.input.read_at(&mut buffer[..len], offset).map_err(MzipError::of_reading)?;
                 }
                 let len = bytes.min(held.end - offset) as usize;
                 let from = (offset - held.start) as usize;
-                self.ready[block][to..to + len].copy_from_slice(&buffer[from..from + len]);
+                contents[block][to..to + len].copy_from_slice(&buffer[from..from + len]);
                 (offset, bytes, to) = (offset + len as u64, bytes - len as u64, to + len);
             }
         }
+        self.ready.iter_mut().zip(contents).for_each(|(block, bytes)| block.bytes = Some(bytes));
         Ok(())
     }
 }
@@ -201,7 +216,7 @@ mod tests {
                 .collect();
             let mut passes = Passes::new(&input, blocks.clone().into_iter().map(Ok), width);
             for block in blocks {
-                let expected = Content::Elsewhere(block).gathered(&input).unwrap();
+                let expected = Content { pieces: block, bytes: None }.gathered(&input).unwrap();
                 let got = passes.next().unwrap().unwrap().gathered(&input).unwrap();
                 prop_assert!(got == expected);
             }

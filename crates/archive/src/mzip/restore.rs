@@ -8,18 +8,16 @@
 use super::archive::Archive;
 use super::base::codec::restoring_bytes;
 use super::base::delta::undone;
-use super::base::error::{MzipError, Result};
+use super::base::error::{damaged, MzipError, Result};
 use super::base::memory::Memory;
 use super::base::parallel::{in_order, Crew};
 use super::base::progress::Progress;
 use super::base::read_at::WriteAt;
-use format::mzip::{Extent, Place};
+use format::mzip::{Extent, Place, PlaceSum, FOOTER_BYTES};
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 
-/// In [`Copy::to`]: it goes aside, to where deltas and their bases are collected.
-const ASIDE: u64 = 1 << 63;
 /// Zeros that are written to a pipe at a time.
 const ZEROS_BYTES: u64 = 1 << 20;
 
@@ -41,15 +39,30 @@ pub struct Restored {
     pub blocks_read: u64,
 }
 
-/// A part of a block that goes to a place.
+/// A part of a block, and where it goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Copy {
+struct BlockPart {
     block: u64,
-    /// From the begin of the range that is restored.
-    to: u64,
+    target: Target,
     /// From the begin of the block.
     from: u32,
     bytes: u32,
+}
+
+impl BlockPart {
+    fn of(self, content: &[u8]) -> &[u8] {
+        debug_assert!(content.len() >= (self.from + self.bytes) as usize);
+        &content[self.from as usize..][..self.bytes as usize]
+    }
+}
+
+/// Where a part of a block goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    /// To the output, so far from the begin of the range that is restored.
+    Output(u64),
+    /// To where deltas and their bases are collected.
+    Aside(usize),
 }
 
 impl Archive<'_> {
@@ -57,7 +70,7 @@ impl Archive<'_> {
     ///
     /// # Errors
     /// If the file has no such range; if the archive is damaged or cannot be read; if the output cannot be written; if
-    /// `progress` is stopped. What was written until then is as it was in the original.
+    /// `progress` is stopped. What was written until then is as it was in the original, unless the sum of the whole was wrong.
     pub fn restore(
         &self,
         range: Range<u64>,
@@ -88,15 +101,16 @@ impl Archive<'_> {
         };
         let mut to = Window {
             archive: self,
-            output,
+            sink: Sink::new(output),
             begin: 0,
             bytes: 0,
             bytes_max: window_bytes.max(ZEROS_BYTES),
-            copies: Vec::new(),
-            copies_max: (memory.copies() as usize / size_of::<Copy>()).max(1),
+            parts: Vec::new(),
+            parts_max: (memory.copies() as usize / size_of::<BlockPart>()).max(1),
             crew,
             progress,
             blocks_read: 0,
+            sum: self.sum().filter(|_| range == (0..self.original_bytes())).map(|_| PlaceSum::default()),
             aside: Aside::default(),
             aside_max,
         };
@@ -106,11 +120,15 @@ impl Archive<'_> {
                 let (begin, end) = (at, at + extent.bytes());
                 at = end;
                 let (from, until) = (begin.max(range.start), end.min(range.end));
-                if from < until {
-                    match extent {
-                        Extent::Delta { .. } => to.delta(extent, from - begin, until - from)?,
-                        _ => to.extent(extent, from - begin, until - from)?,
+                if from >= until {
+                    continue;
+                }
+                match (extent, extent.places()) {
+                    (Extent::Zeros { .. }, _) => to.zeros(until - from)?,
+                    (Extent::Delta { bytes, .. }, (delta, Some(base))) => {
+                        to.delta(delta, base, bytes as usize, from - begin..until - begin)?;
                     }
+                    (_, (stored, _)) => to.stored(stored.at + (from - begin), until - from)?,
                 }
             }
             if at >= range.end {
@@ -118,40 +136,30 @@ impl Archive<'_> {
             }
         }
         to.flush()?;
-        let blocks_read = to.blocks_read;
-        if let Output::Stream(output) = to.output {
+        let (blocks_read, sum) = (to.blocks_read, to.sum);
+        if let Sink::Stream { output, .. } = to.sink {
             output.flush().map_err(MzipError::Write)?;
         }
-        Ok(Restored { bytes: range.end - range.start, blocks_read })
+        match sum.zip(self.sum()) {
+            Some((got, expected)) if got != expected => Err(damaged(
+                self.summary().archive_bytes - FOOTER_BYTES as u64,
+                format!(
+                    "the restored file has the sum {:016x}, expected {:016x}: its parts are not where they were",
+                    got.value(),
+                    expected.value()
+                ),
+            )),
+            _ => Ok(Restored { bytes: range.end - range.start, blocks_read }),
+        }
     }
 
-    /// Reads all of the archive, and compares it with its checksums.
+    /// Restores the file to nowhere: what a restore reads is compared with its checksums.
     ///
     /// # Errors
     /// If it is damaged or cannot be read; if `progress` is stopped.
     pub fn test(&self, memory: u64, threads: usize, progress: &Progress) -> Result<()> {
-        if self.has_deltas() {
-            // Whether deltas are sound is seen when they are undone.
-            let len = self.original_bytes();
-            self.restore(0..len, Output::Places(&mut Nowhere), memory, threads, progress)?;
-        }
-        self.recipe_from(0).try_for_each(|part| part.map(drop))?;
-        let (crew, _) = self.crew(Memory::new(memory), threads, false)?;
-        progress.set_total(self.summary().stored_bytes);
-        let mut numbers = 0..self.blocks();
-        let next = || {
-            progress.check()?;
-            Ok(numbers.next())
-        };
-        in_order(
-            crew,
-            next,
-            |number| Ok(self.block(number)?.len()),
-            |bytes| {
-                progress.add(bytes as u64);
-                Ok(())
-            },
-        )
+        let whole = 0..self.original_bytes();
+        self.restore(whole, Output::Places(&mut Nowhere), memory, threads, progress).map(drop)
     }
 
     /// Threads that decompress at a time, and bytes of a window that is in memory.
@@ -180,168 +188,224 @@ impl WriteAt for Nowhere {
 /// The part of the file that is being restored.
 struct Window<'a, 'b> {
     archive: &'a Archive<'a>,
-    output: Output<'b>,
+    sink: Sink<'b>,
     /// Where it begins, and how long it is, from the begin of the range.
     begin: u64,
     bytes: u64,
     bytes_max: u64,
-    copies: Vec<Copy>,
-    copies_max: usize,
+    parts: Vec<BlockPart>,
+    parts_max: usize,
     crew: Crew,
     progress: &'a Progress,
     blocks_read: u64,
+    /// Of all that was restored, if the whole file is, and the archive has its sum.
+    sum: Option<PlaceSum>,
     /// What deltas are made of.
     aside: Aside,
     aside_max: u64,
 }
 
 impl Window<'_, '_> {
-    /// Adds a part of an extent that is a delta.
-    fn delta(&mut self, extent: Extent, mut skip: u64, mut bytes: u64) -> Result<()> {
-        let (own, Some(base)) = extent.places() else { return Ok(()) };
+    fn room(&self) -> u64 {
+        self.bytes_max - self.bytes
+    }
+
+    fn flush_if_full(&mut self) -> Result<()> {
+        let deltas_max = self.parts_max * size_of::<BlockPart>() / size_of::<Delta>();
+        let is_full = self.room() == 0 || self.parts.len() >= self.parts_max;
+        if is_full || self.aside.deltas.len() > deltas_max {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Adds zeros.
+    fn zeros(&mut self, mut bytes: u64) -> Result<()> {
         while bytes > 0 {
-            if self.aside.bytes + own.bytes + base.bytes > self.aside_max && self.aside.bytes > 0 {
+            let part = bytes.min(self.room());
+            self.bytes += part;
+            bytes -= part;
+            self.progress.add(part);
+            self.flush_if_full()?;
+        }
+        Ok(())
+    }
+
+    /// Adds stored bytes.
+    fn stored(&mut self, mut at: u64, mut bytes: u64) -> Result<()> {
+        while bytes > 0 {
+            let part = self.copy(at, bytes.min(self.room()), Target::Output(self.begin + self.bytes));
+            self.bytes += part;
+            (at, bytes) = (at + part, bytes - part);
+            self.flush_if_full()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a part of a chunk of so many bytes that is a delta to a base.
+    fn delta(&mut self, delta: Place, base: Place, whole: usize, mut part: Range<u64>) -> Result<()> {
+        while !part.is_empty() {
+            if self.aside.bytes + delta.bytes + base.bytes > self.aside_max && self.aside.bytes > 0 {
                 self.flush()?;
             }
-            let part = bytes.min(self.bytes_max - self.bytes);
-            let base_at = match self.aside.bases.get(&(base.at, base.bytes)) {
-                Some(at) => *at,
+            let bytes = (part.end - part.start).min(self.room());
+            let base = match self.aside.bases.get(&(base.at, base.bytes)) {
+                Some(base) => base.clone(),
                 None => {
-                    let at = self.set_aside(base);
-                    self.aside.bases.insert((base.at, base.bytes), at);
-                    at
+                    let aside = self.set_aside(base);
+                    self.aside.bases.insert((base.at, base.bytes), aside.clone());
+                    aside
                 }
             };
-            let delta = Delta {
-                base: base_at..base_at + base.bytes as usize,
-                delta: self.set_aside(own)..self.aside.bytes as usize,
-                whole: extent.bytes() as usize,
-                part: skip as usize..(skip + part) as usize,
-                to: self.begin + self.bytes,
-            };
-            self.aside.deltas.push(delta);
-            (skip, bytes) = (skip + part, bytes - part);
-            self.bytes += part;
-            if self.bytes == self.bytes_max || self.copies.len() >= self.copies_max {
-                self.flush()?;
-            }
+            let delta = self.set_aside(delta);
+            let now = part.start as usize..(part.start + bytes) as usize;
+            self.aside.deltas.push(Delta { base, delta, whole, part: now, to: self.begin + self.bytes });
+            part.start += bytes;
+            self.bytes += bytes;
+            self.flush_if_full()?;
         }
         Ok(())
     }
 
     /// Has stored bytes copied aside. Returns where.
-    fn set_aside(&mut self, Place { mut at, mut bytes }: Place) -> usize {
-        let (begin, block_bytes) = (self.aside.bytes, self.archive.block_bytes());
+    fn set_aside(&mut self, Place { mut at, mut bytes }: Place) -> Range<usize> {
+        let begin = self.aside.bytes as usize;
         while bytes > 0 {
-            let from = at % block_bytes;
-            let part = bytes.min(block_bytes - from);
-            let to = ASIDE | self.aside.bytes;
-            self.copies.push(Copy { block: at / block_bytes, to, from: from as u32, bytes: part as u32 });
+            let part = self.copy(at, bytes, Target::Aside(self.aside.bytes as usize));
             self.aside.bytes += part;
             (at, bytes) = (at + part, bytes - part);
         }
-        begin as usize
+        begin..self.aside.bytes as usize
     }
 
-    /// Adds a part of an extent of zeros, or of bytes that are stored as they are.
-    fn extent(&mut self, extent: Extent, skip: u64, mut bytes: u64) -> Result<()> {
-        let mut at = match extent {
-            Extent::Zeros { .. } => None,
-            Extent::Stored { at, .. } | Extent::Delta { at, .. } => Some(at + skip),
-        };
+    /// Has stored bytes copied, as many as their block has. Returns how many.
+    fn copy(&mut self, at: u64, bytes: u64, target: Target) -> u64 {
         let block_bytes = self.archive.block_bytes();
-        while bytes > 0 {
-            let mut part = bytes.min(self.bytes_max - self.bytes);
-            if let Some(at) = &mut at {
-                let from = *at % block_bytes;
-                part = part.min(block_bytes - from);
-                let (block, to) = (*at / block_bytes, self.begin + self.bytes);
-                self.copies.push(Copy { block, to, from: from as u32, bytes: part as u32 });
-                *at += part;
-            }
-            self.bytes += part;
-            bytes -= part;
-            if self.bytes == self.bytes_max || self.copies.len() == self.copies_max {
-                self.flush()?;
-            }
-        }
-        Ok(())
+        let from = at % block_bytes;
+        let bytes = bytes.min(block_bytes - from);
+        self.parts.push(BlockPart {
+            block: at / block_bytes,
+            target,
+            from: from as u32,
+            bytes: bytes as u32,
+        });
+        bytes
     }
 
     /// Writes the window, and begins the next one.
     fn flush(&mut self) -> Result<()> {
-        self.progress.check()?;
-        self.copies.sort_unstable();
-        let mut by_block = self.copies.chunk_by(|a, b| a.block == b.block);
-        let (archive, progress, begin) = (self.archive, self.progress, self.begin);
-        let next = || {
-            progress.check()?;
-            Ok(by_block.next())
-        };
-        let work = |copies: &[Copy]| Ok((archive.block(copies[0].block)?, copies.to_vec()));
-        let blocks_read = &mut self.blocks_read;
-        let mut aside = vec![0; self.aside.bytes as usize];
-        let part = |content: &[u8], copy: &Copy| -> Range<usize> {
-            debug_assert!(content.len() >= (copy.from + copy.bytes) as usize);
-            copy.from as usize..(copy.from + copy.bytes) as usize
-        };
-        match &mut self.output {
-            Output::Places(output) => in_order(self.crew, next, work, |(content, copies)| {
-                *blocks_read += 1;
-                for copy in &copies {
-                    let bytes = &content[part(&content, copy)];
-                    if put_aside(&mut aside, copy, bytes) {
-                        continue;
-                    }
-                    output.write_at(bytes, copy.to).map_err(MzipError::Write)?;
-                    progress.add(copy.bytes.into());
-                }
-                Ok(())
-            })
-            .and_then(|()| {
-                self.aside.decode(&aside, archive, |to, bytes| {
-                    output.write_at(bytes, to).map_err(MzipError::Write)?;
-                    progress.add(bytes.len() as u64);
-                    Ok(())
-                })
-            })?,
-            Output::Stream(output) if self.copies.is_empty() && self.aside.deltas.is_empty() => {
-                let zeros = vec![0; self.bytes.min(ZEROS_BYTES) as usize];
-                let mut left = self.bytes;
-                while left > 0 {
-                    let len = left.min(ZEROS_BYTES);
-                    output.write_all(&zeros[..len as usize]).map_err(MzipError::Write)?;
-                    left -= len;
-                    progress.check()?;
-                }
-                progress.add(self.bytes);
-            }
-            Output::Stream(output) => {
-                let mut window = vec![0; self.bytes as usize];
-                in_order(self.crew, next, work, |(content, copies)| {
-                    *blocks_read += 1;
-                    for copy in &copies {
-                        let bytes = &content[part(&content, copy)];
-                        if !put_aside(&mut aside, copy, bytes) {
-                            let to = (copy.to - begin) as usize;
-                            window[to..to + bytes.len()].copy_from_slice(bytes);
+        let (archive, progress) = (self.archive, self.progress);
+        progress.check()?;
+        if self.parts.is_empty() {
+            self.sink.zeros(self.bytes, progress)?;
+        } else {
+            self.sink.begin(self.begin, self.bytes);
+            self.parts.sort_unstable();
+            let mut by_block = self.parts.chunk_by(|a, b| a.block == b.block);
+            let next = || {
+                progress.check()?;
+                Ok(by_block.next())
+            };
+            let is_summed = self.sum.is_some();
+            let mut aside = vec![0; self.aside.bytes as usize];
+            in_order(
+                self.crew,
+                next,
+                |parts| read(archive, parts, is_summed),
+                |(sum, content, parts)| {
+                    self.blocks_read += 1;
+                    self.sum.iter_mut().for_each(|all| *all += sum);
+                    parts.iter().try_for_each(|part| match (part.target, part.of(&content)) {
+                        (Target::Output(to), bytes) => self.sink.put(bytes, to, progress),
+                        (Target::Aside(to), bytes) => {
+                            aside[to..to + bytes.len()].copy_from_slice(bytes);
+                            Ok(())
                         }
-                    }
-                    Ok(())
-                })?;
-                self.aside.decode(&aside, archive, |to, bytes| {
-                    let to = (to - begin) as usize;
-                    window[to..to + bytes.len()].copy_from_slice(bytes);
-                    Ok(())
-                })?;
-                output.write_all(&window).map_err(MzipError::Write)?;
-                progress.add(window.len() as u64);
-            }
+                    })
+                },
+            )?;
+            self.aside.decode(&aside, archive, |to, bytes| {
+                self.sum.iter_mut().for_each(|all| *all += PlaceSum::of(to, bytes));
+                self.sink.put(bytes, to, progress)
+            })?;
+            self.sink.end()?;
         }
         self.begin += self.bytes;
         self.bytes = 0;
-        self.copies.clear();
+        self.parts.clear();
         self.aside = Aside::default();
+        Ok(())
+    }
+}
+
+/// Reads the block that parts are of, and sums up those that go to the output, if that is wanted.
+fn read<'a>(
+    archive: &Archive<'_>,
+    parts: &'a [BlockPart],
+    is_summed: bool,
+) -> Result<(PlaceSum, Vec<u8>, &'a [BlockPart])> {
+    let content = archive.block(parts[0].block)?;
+    let sums = parts.iter().filter(|_| is_summed).map(|part| match part.target {
+        Target::Output(to) => PlaceSum::of(to, part.of(&content)),
+        Target::Aside(_) => PlaceSum::default(),
+    });
+    Ok((sums.sum(), content, parts))
+}
+
+/// Where windows go: to their places, or, each gathered in memory, to a stream.
+enum Sink<'a> {
+    Places(&'a mut dyn WriteAt),
+    Stream { output: &'a mut dyn Write, begin: u64, window: Vec<u8> },
+}
+
+impl<'a> Sink<'a> {
+    fn new(output: Output<'a>) -> Self {
+        match output {
+            Output::Places(places) => Sink::Places(places),
+            Output::Stream(output) => Sink::Stream { output, begin: 0, window: Vec::new() },
+        }
+    }
+
+    /// A window that is zeros, which places have already.
+    fn zeros(&mut self, bytes: u64, progress: &Progress) -> Result<()> {
+        let Sink::Stream { output, .. } = self else { return Ok(()) };
+        let zeros = vec![0; bytes.min(ZEROS_BYTES) as usize];
+        let mut left = bytes;
+        while left > 0 {
+            progress.check()?;
+            let len = left.min(ZEROS_BYTES);
+            output.write_all(&zeros[..len as usize]).map_err(MzipError::Write)?;
+            left -= len;
+        }
+        Ok(())
+    }
+
+    /// A window of so many bytes, which begins at a byte of the range that is restored.
+    fn begin(&mut self, at: u64, bytes: u64) {
+        if let Sink::Stream { begin, window, .. } = self {
+            *begin = at;
+            *window = vec![0; bytes as usize];
+        }
+    }
+
+    /// A part of the window.
+    fn put(&mut self, bytes: &[u8], to: u64, progress: &Progress) -> Result<()> {
+        match self {
+            Sink::Places(places) => places.write_at(bytes, to).map_err(MzipError::Write)?,
+            Sink::Stream { begin, window, .. } => {
+                window[(to - *begin) as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        progress.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// All parts of the window are there.
+    fn end(&mut self) -> Result<()> {
+        if let Sink::Stream { output, window, .. } = self {
+            output.write_all(window).map_err(MzipError::Write)?;
+            *window = Vec::new();
+        }
         Ok(())
     }
 }
@@ -352,7 +416,7 @@ struct Aside {
     /// Bytes of deltas and bases.
     bytes: u64,
     /// Where bases are aside, by where they are stored: many deltas may have the same.
-    bases: HashMap<(u64, u64), usize>,
+    bases: HashMap<(u64, u64), Range<usize>>,
     deltas: Vec<Delta>,
 }
 
@@ -383,14 +447,4 @@ impl Aside {
         }
         Ok(())
     }
-}
-
-/// Puts a part of a block aside, if that is where it goes.
-fn put_aside(aside: &mut [u8], copy: &Copy, bytes: &[u8]) -> bool {
-    let is_aside = copy.to & ASIDE != 0;
-    if is_aside {
-        let to = (copy.to & !ASIDE) as usize;
-        aside[to..to + bytes.len()].copy_from_slice(bytes);
-    }
-    is_aside
 }

@@ -38,7 +38,7 @@ pub(super) fn is_in_vain(input: &dyn ReadAt, how: &Scan<'_>, progress: &Progress
         random ^= random << 17;
         let at = begin + random % (RANGE_BYTES - RUN_BYTES);
         let mut run = vec![0; RUN_BYTES as usize];
-        input.read_at(&mut run, at / unit * unit).map_err(MzipError::Read)?;
+        input.read_at(&mut run, at / unit * unit).map_err(MzipError::of_reading)?;
         Ok(Some(Arc::new(run)))
     };
     let unseen = Progress::default();

@@ -25,11 +25,12 @@ impl Kept {
         loop {
             let mut segment = vec![0; KEPT_BYTES];
             let len = fill(stream, &mut segment).map_err(MzipError::Read)?;
-            if len == 0 {
-                return Ok(Kept(stored));
-            }
             segment.truncate(len);
             stored.push(&Arc::new(segment), memory, scratch).map_err(MzipError::Scratch)?;
+            // A pipe could be read on if another program opened it.
+            if len < KEPT_BYTES {
+                return Ok(Kept(stored));
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 
 use format::mzip::{
     BlockHead, Body, Compressor, Extent, FarBody, FarMatch, FarMatches, Footer, Head, Index, Page, PageHead,
-    BLOCK_HEAD_BYTES, DELTA_PAGE_EXTENTS_MAX, FOOTER_BYTES, HEAD_BYTES, PAGE_EXTENTS_MAX, PAGE_HEAD_BYTES,
+    PlaceSum, BLOCK_HEAD_BYTES, DELTA_PAGE_EXTENTS_MAX, FOOTER_BYTES, HEAD_BYTES, PAGE_EXTENTS_MAX,
+    PAGE_HEAD_BYTES,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -27,14 +28,28 @@ fn page(bytes: &[u8], deltas: bool) -> Result<(PageHead, Vec<Extent>), format::M
 /// What the page says is the original: aaa, zeros, cc, bbb.
 #[test]
 fn an_archive_is_read_as_it_was_written() {
+    written_and_read("mzip", false);
+}
+
+/// The same with the sum of the original.
+#[test]
+fn an_archive_with_a_sum_is_read_as_it_was_written() {
+    written_and_read("mzip-sum", true);
+}
+
+fn written_and_read(name: &str, summed: bool) {
     let head = Head {
         compressor: Compressor::Xz,
         level: 6,
         migrated: true,
         deltas: false,
         far: false,
+        summed,
         block_bytes: 4096,
     };
+    let original = [&b"aaa"[..], &[0; 5000], b"cc", b"bbb"].concat();
+    let sum = PlaceSum::of(0, &original);
+    assert_eq!(sum.value(), 10_880_572_210_400_919_668);
     let content = b"aaabbbcc";
     let block = BlockHead {
         number: 0,
@@ -56,12 +71,13 @@ fn an_archive_is_read_as_it_was_written() {
         pages: 1,
         blocks: 1,
         index_checksum: xxh3_64(&index_bytes),
+        sum: if summed { sum } else { PlaceSum::default() },
     };
     let parts: [&[u8]; 6] =
         [&head.encode(), &page_bytes, &block.encode(), content, &index_bytes, &footer.encode()];
     let archive = parts.concat();
 
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mzip");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("SAPWOOD_BLESS").is_some() {
         std::fs::write(&path, &archive).unwrap();
     }
@@ -88,10 +104,11 @@ fn what_no_program_writes_is_refused() {
         migrated: false,
         deltas: false,
         far: false,
+        summed: false,
         block_bytes: 1 << 20,
     };
     let mut newer = head.encode();
-    newer[8] = 4;
+    newer[8] = 5;
     assert!(Head::decode(&newer).unwrap_err().newer);
     for block_bytes in [0, 4095, (64 << 20) + 1] {
         assert!(Head::decode(&Head { block_bytes, ..head }.encode()).is_err(), "{block_bytes}");
@@ -119,23 +136,37 @@ fn what_no_program_writes_is_refused() {
         pages: u32::MAX,
         blocks: u64::MAX / 4,
         index_checksum: 0,
+        sum: PlaceSum::default(),
     };
     assert_eq!(footer.index_bytes(), None);
+    let longest = Footer { original_bytes: i64::MAX as u64, ..footer };
+    assert_eq!(Footer::decode(&longest.encode()), Ok(longest));
+    assert!(Footer::decode(&Footer { original_bytes: 1 << 63, ..footer }.encode()).is_err());
+    let extents = [
+        (Extent::Zeros { bytes: 0 }, false),
+        (Extent::Stored { at: 5, bytes: 0 }, false),
+        (Extent::Delta { at: 9, delta_bytes: 0, base_at: 5, base_bytes: 1, bytes: 7 }, true),
+        (Extent::Delta { at: 9, delta_bytes: 1, base_at: 5, base_bytes: 0, bytes: 7 }, true),
+        (Extent::Delta { at: 9, delta_bytes: 1, base_at: 5, base_bytes: 1, bytes: 0 }, true),
+    ];
+    for (extent, deltas) in extents {
+        assert!(page(&Page::encode(&[extent], deltas), deltas).is_err(), "{extent:?}");
+    }
     assert!(Compressor::ALL.iter().all(|c| Compressor::named(c.name()) == Some(*c)));
     assert_eq!(Compressor::named("lz4"), None);
 }
 
 fn extents(deltas: bool) -> impl Strategy<Value = Vec<Extent>> {
-    let extent = (0u8..if deltas { 3 } else { 2 }, 0u64..1 << 50, 0u64..1 << 40);
+    let extent = (0u8..if deltas { 3 } else { 2 }, 0u64..1 << 50, 1u64..1 << 40);
     let extent = extent.prop_map(|(kind, at, bytes)| match kind {
         0 => Extent::Zeros { bytes },
         1 => Extent::Stored { at, bytes },
         _ => Extent::Delta {
             at,
-            delta_bytes: bytes % 5000,
+            delta_bytes: 1 + bytes % 5000,
             base_at: at >> 7,
-            base_bytes: bytes % (1 << 20),
-            bytes: bytes % 70_000,
+            base_bytes: 1 + bytes % (1 << 20),
+            bytes: 1 + bytes % 70_000,
         },
     });
     proptest::collection::vec(extent, 0..300)
@@ -190,6 +221,7 @@ fn an_archive_with_deltas_is_read_as_it_was_written() {
         migrated: true,
         deltas: true,
         far: false,
+        summed: false,
         block_bytes: 4096,
     };
     let (base, changed) = delta_of_golden();
@@ -229,6 +261,7 @@ fn an_archive_with_deltas_is_read_as_it_was_written() {
         pages: 1,
         blocks: 1,
         index_checksum: xxh3_64(&index_bytes),
+        sum: PlaceSum::default(),
     };
     let parts: [&[u8]; 6] =
         [&head.encode(), &page_bytes, &block.encode(), &content, &index_bytes, &footer.encode()];
@@ -263,6 +296,7 @@ fn an_archive_with_far_matches_is_read_as_it_was_written() {
         migrated: false,
         deltas: false,
         far: true,
+        summed: false,
         block_bytes: 1 << 20,
     };
     let content = [&b"abcd".repeat(100)[..], b"efghijkl", &b"bcda".repeat(300)].concat();
@@ -290,6 +324,7 @@ fn an_archive_with_far_matches_is_read_as_it_was_written() {
         pages: 0,
         blocks: 1,
         index_checksum: xxh3_64(&index_bytes),
+        sum: PlaceSum::default(),
     };
     let parts: [&[u8]; 5] = [&head.encode(), &block.encode(), &body, &index_bytes, &footer.encode()];
     let archive = parts.concat();
@@ -306,11 +341,13 @@ fn an_archive_with_far_matches_is_read_as_it_was_written() {
     assert_eq!((read.literal_bytes, literals), (12, &b"abcdefghijkl"[..]));
     assert_eq!(read.matches().unwrap().collect::<Vec<_>>(), found);
     for (migrated, deltas) in [(true, false), (true, true)] {
-        let head = Head { migrated, deltas, ..head };
-        assert_eq!(Head::decode(&head.encode()), Ok(head));
+        for (far, summed) in [(true, false), (true, true), (false, true)] {
+            let head = Head { migrated, deltas, far, summed, ..head };
+            assert_eq!(Head::decode(&head.encode()), Ok(head));
+        }
     }
     // Deltas are in pages; and an older version has no such flag.
-    for (at, wrong) in [(14, 6), (14, 12), (8, 1), (8, 2)] {
+    for (at, wrong) in [(14, 6), (14, 12), (14, 20), (8, 1), (8, 2)] {
         let mut bytes = head.encode();
         bytes[at] = wrong;
         let seal = xxh3_64(&bytes[..24]).to_le_bytes();

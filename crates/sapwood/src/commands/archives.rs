@@ -7,3 +7,4 @@ mod stop;
 mod claim;
 mod each;
 mod input;
+mod output;

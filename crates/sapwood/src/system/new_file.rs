@@ -149,19 +149,19 @@ impl NewFile {
         &self.path
     }
 
-    /// Makes the file durable and gives it its name; with owner, permissions and times of another one, if one is named.
+    /// Makes the file durable and gives it its name; with owner, permissions and times of another one, if there is one.
     ///
     /// # Errors
     /// If that fails. There is no file of this name then, or the old one.
-    pub fn finish(self, like: Option<&Path>) -> Result<()> {
+    pub fn finish(self, like: Option<&Metadata>) -> Result<()> {
         let cannot = || format!("{}: cannot write", self.path.display());
-        if let Some(old) = like.and_then(|like| like.metadata().ok()).filter(|old| old.is_file()) {
+        if let Some(old) = like {
             if let (Ok(read), Ok(changed)) = (old.accessed(), old.modified()) {
                 let times = FileTimes::new().set_accessed(read).set_modified(changed);
                 self.file().set_times(times).with_context(cannot)?;
             }
             // Last: who has given it away may change nothing of it any more.
-            self.take_owner_of(&old).with_context(cannot)?;
+            self.take_owner_of(old).with_context(cannot)?;
         }
         self.file().sync_all().with_context(cannot)?;
         let NewFile { file, path, existing, mut replaced } = self;

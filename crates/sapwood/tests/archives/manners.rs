@@ -115,3 +115,25 @@ fn nothing_binary_goes_to_a_terminal() {
         assert!(String::from_utf8_lossy(&ran.stdout).contains("is not written to a terminal"), "{line}");
     }
 }
+
+/// What is written behind the input would be read, and never end.
+#[test]
+fn standard_output_is_not_the_input() {
+    let bench = Bench::bare();
+    let file = bench.file("a.tar", &pages(1));
+    bench.done(&["mzip", "-k", &file]);
+    let archive = format!("{file}.mz");
+    for (words, input) in [("mtar migrate", &file), ("mzip -c", &file), ("munzip -c", &archive)] {
+        let before = std::fs::read(input).unwrap();
+        for redirection in [">>", "1<>"] {
+            let last = if words == "mtar migrate" { "-" } else { "" };
+            let line =
+                format!("{} {words} {input} {last} {redirection} {input}", env!("CARGO_BIN_EXE_sapwood"));
+            let ended = Command::new("sh").args(["-c", &line]).output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(REFUSED), "{line}: {said}");
+            assert!(said.contains("standard output: is the input itself"), "{line}: {said}");
+            assert!(std::fs::read(input).unwrap() == before, "{line}");
+        }
+    }
+}

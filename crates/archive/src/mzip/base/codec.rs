@@ -88,15 +88,25 @@ pub(in crate::mzip) fn has_far_matches(compressor: Compressor, level: u8) -> boo
 
 /// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them: four
 /// windows long, or as long as a block may be where far matches are looked for, and shorter for files that would not fill all
-/// cores, but not than a window. Where the memory does not suffice for one that is compressed, it is shorter, and so is the window.
-pub(in crate::mzip) fn block_bytes(compressor: Compressor, level: u8, stored_bytes: u64, memory: u64) -> u32 {
+/// cores, but not than a window. Where nothing was moved and no far matches make up for what is cut, 32 windows, so that the
+/// archive is hardly longer than what the compressor alone makes. Where the memory does not suffice for a block that is compressed,
+/// it is shorter, and so is the window.
+pub(in crate::mzip) fn block_bytes(
+    (compressor, level): (Compressor, u8),
+    is_moved: bool,
+    stored_bytes: u64,
+    memory: u64,
+) -> u32 {
     let window = window(compressor, level);
     let longest = u64::from(BLOCK_BYTES_MAX);
-    let (least, most) = if has_far_matches(compressor, level) {
-        (FAR_BLOCK_BYTES_LEAST, longest)
-    } else {
-        let most = (4 * window).clamp(4 * MIB, longest);
-        (window.max(MIB).min(most), most)
+    let most = (4 * window).clamp(4 * MIB, longest);
+    let (least, most) = match (has_far_matches(compressor, level), is_moved) {
+        (true, _) => (FAR_BLOCK_BYTES_LEAST, longest),
+        (false, true) => (window.max(MIB).min(most), most),
+        (false, false) => {
+            let all = (32 * window).clamp(4 * MIB, longest);
+            (all, all)
+        }
     };
     let mut bytes = stored_bytes.div_ceil(BLOCKS_WANTED).clamp(least, most);
     while bytes > BLOCK_BYTES_LEAST && working_bytes(compressor, level, bytes) > memory {
@@ -363,14 +373,17 @@ mod tests {
     fn blocks_fill_cores_and_windows() {
         for (compressor, levels, _) in LEVELS {
             for level in levels {
-                for stored in [0, 1, 10 << 20, 100 << 20, 1 << 40] {
-                    let bytes = u64::from(block_bytes(compressor, level, stored, u64::MAX));
+                for (stored, is_moved) in
+                    [0, 1, 10 << 20, 100 << 20, 1 << 40].into_iter().flat_map(|n| [(n, false), (n, true)])
+                {
+                    let of = |memory| u64::from(block_bytes((compressor, level), is_moved, stored, memory));
+                    let bytes = of(u64::MAX);
                     assert!(bytes >= window(compressor, level).min(64 << 20));
                     assert!(
                         bytes <= u64::from(BLOCK_BYTES_MAX) && bytes >= window(compressor, level).min(MIB)
                     );
                     for memory in [16 << 20, 48 << 20, 400 << 20] {
-                        let shorter = u64::from(block_bytes(compressor, level, stored, memory));
+                        let shorter = of(memory);
                         assert!(shorter <= bytes && working_bytes(compressor, level, shorter) <= memory);
                     }
                 }

@@ -46,6 +46,17 @@ pub enum MzipError {
     Stopped,
 }
 
+impl MzipError {
+    /// The error of reading the input again: what has become shorter was changed.
+    pub(in crate::mzip) fn of_reading(e: io::Error) -> MzipError {
+        if e.kind() == io::ErrorKind::UnexpectedEof {
+            MzipError::Changed
+        } else {
+            MzipError::Read(e)
+        }
+    }
+}
+
 /// Damage at a place, or a newer version.
 pub(in crate::mzip) fn malformed(offset: u64, e: Malformed) -> MzipError {
     if e.newer {

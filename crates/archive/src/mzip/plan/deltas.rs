@@ -5,7 +5,7 @@ use super::joining::Joining;
 use super::migration::Piece;
 use super::sorter::Sorter;
 use super::tape::Tape;
-use format::mzip::{Extent, DELTA_BYTES_MAX};
+use format::mzip::{Extent, PlaceSum, DELTA_BYTES_MAX};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -19,6 +19,8 @@ pub(in crate::mzip) const DELTAS_AT: u64 = 1 << 62;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::mzip) struct Candidate {
     pub own: Piece,
+    /// Of the chunk, as it was when it was found.
+    pub sum: PlaceSum,
     pub base: Option<Piece>,
 }
 
@@ -29,7 +31,10 @@ pub(in crate::mzip) struct Deltas {
     /// Length, place, stored length, and place and length of the base.
     restore: Tape<5>,
     pub file: File,
+    pub file_bytes: u64,
     pub stored_bytes: u64,
+    /// Of the chunks that are stored as they are.
+    pub kept_sum: PlaceSum,
 }
 
 /// The chunks that are to be stored, in order, each with its base.
@@ -48,7 +53,7 @@ pub(in crate::mzip) fn candidates<'a>(
     let mut bases = Sorter::<3>::new(table);
     let mut wanted = wanted.sorted().peekable();
     for part in found.parts() {
-        let Part { offset, bytes, what } = part?;
+        let Part { offset, bytes, what, .. } = part?;
         if let What::Own(first) = what {
             while let Some(chunk) = of(&mut wanted, first)? {
                 bases.push([chunk, offset, bytes], scratch)?;
@@ -57,16 +62,16 @@ pub(in crate::mzip) fn candidates<'a>(
     }
     let mut bases = bases.sorted().peekable();
     Ok(found.parts().filter_map(move |part| {
-        let candidate = part.and_then(|Part { offset, bytes, what }| {
+        let candidate = part.and_then(|Part { offset, bytes, sum, what }| {
             let own = Piece { offset, bytes };
             Ok(match what {
                 What::Zeros | What::Equal(..) => None,
-                What::Own(_) => Some(Candidate { own, base: None }),
+                What::Own(_) => Some(Candidate { own, sum, base: None }),
                 What::Similar(chunk, _) => {
                     let base =
                         record_of(&mut bases, chunk)?.map(|[_, offset, bytes]| Piece { offset, bytes });
                     let fits = |piece: &Piece| piece.bytes <= DELTA_BYTES_MAX;
-                    Some(Candidate { own, base: base.filter(|base| fits(base) && fits(&own)) })
+                    Some(Candidate { own, sum, base: base.filter(|base| fits(base) && fits(&own)) })
                 }
             })
         });
@@ -82,6 +87,7 @@ pub(in crate::mzip) struct DeltaWriter {
     /// Length that is stored, and whether it is a delta.
     stored: Tape<2>,
     stored_bytes: u64,
+    kept_sum: PlaceSum,
     pieces: Joining<2>,
 }
 
@@ -93,6 +99,7 @@ impl DeltaWriter {
             file_bytes: 0,
             stored: Tape::new(room.table_bytes / 4),
             stored_bytes: 0,
+            kept_sum: PlaceSum::default(),
             pieces: Joining::new(room.table_bytes / 4, |a, b| {
                 (a[0] + a[1] == b[0]).then_some([a[0], a[1] + b[1]])
             }),
@@ -100,10 +107,13 @@ impl DeltaWriter {
     }
 
     /// A chunk that is stored, or the delta that takes its place.
-    pub(in crate::mzip) fn push(&mut self, own: Piece, delta: Option<&[u8]>) -> io::Result<()> {
+    pub(in crate::mzip) fn push(&mut self, chunk: &Candidate, delta: Option<&[u8]>) -> io::Result<()> {
         let scratch = self.room.scratch.as_path();
         let (offset, bytes) = match delta {
-            None => (own.offset, own.bytes),
+            None => {
+                self.kept_sum += chunk.sum;
+                (chunk.own.offset, chunk.own.bytes)
+            }
             Some(delta) => {
                 self.file.write_all_at(delta, self.file_bytes)?;
                 self.file_bytes += delta.len() as u64;
@@ -118,7 +128,7 @@ impl DeltaWriter {
 
     /// The recipes, when there are no more.
     pub(in crate::mzip) fn finish(self, found: &Found) -> io::Result<Deltas> {
-        let DeltaWriter { room, file, stored, stored_bytes, pieces, .. } = self;
+        let DeltaWriter { room, file, file_bytes, stored, stored_bytes, kept_sum, pieces } = self;
         let (table, scratch) = (room.table_bytes, room.scratch.as_path());
         // First of the cluster, chunk: of deltas. Chunk, place, length: of all that is stored.
         let mut wanted = Sorter::<2>::new(table);
@@ -174,7 +184,8 @@ impl DeltaWriter {
                 }
             }
         }
-        Ok(Deltas { pieces: pieces.end(scratch)?, restore: restore.end(scratch)?, file, stored_bytes })
+        let (pieces, restore) = (pieces.end(scratch)?, restore.end(scratch)?);
+        Ok(Deltas { pieces, restore, file, file_bytes, stored_bytes, kept_sum })
     }
 }
 

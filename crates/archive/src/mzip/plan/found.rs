@@ -4,6 +4,7 @@ use super::first_fit::FirstFit;
 use super::sorter::Sorter;
 use super::tape::Tape;
 use chunk::{Fingerprint, SuperFeatures};
+use format::mzip::PlaceSum;
 use std::io;
 use std::iter::Peekable;
 use std::path::PathBuf;
@@ -31,6 +32,10 @@ pub(in crate::mzip) struct Totals {
     pub similar_bytes: u64,
     /// Chunks without equal ones and zeros.
     pub chunks: u64,
+    /// Of all of the input.
+    pub sum: PlaceSum,
+    /// Of the chunks without equal ones and zeros.
+    pub distinct_sum: PlaceSum,
 }
 
 impl Totals {
@@ -51,7 +56,7 @@ impl Totals {
 /// Takes the chunks of the input, in order.
 pub(in crate::mzip) struct Finder {
     room: Room,
-    pieces: Tape<1>,
+    pieces: Tape<2>,
     /// Zeros that are not yet among the pieces.
     zeros: u64,
     chunks: u64,
@@ -72,26 +77,27 @@ impl Finder {
         }
     }
 
-    fn piece(&mut self, piece: u64) -> io::Result<()> {
-        self.pieces.push([piece], &self.room.scratch)
+    fn piece(&mut self, piece: u64, sum: PlaceSum) -> io::Result<()> {
+        self.pieces.push([piece, sum.value()], &self.room.scratch)
     }
 
     fn end_zeros(&mut self) -> io::Result<()> {
         match std::mem::take(&mut self.zeros) {
             0 => Ok(()),
-            zeros => self.piece(ZEROS | zeros),
+            zeros => self.piece(ZEROS | zeros, PlaceSum::default()),
         }
     }
 
-    /// The next chunk, with its super-features if it has any.
+    /// The next chunk, with its sum, and with its super-features if it has any.
     pub(in crate::mzip) fn chunk(
         &mut self,
         bytes: u32,
+        sum: PlaceSum,
         fingerprint: Fingerprint,
         features: Option<&SuperFeatures>,
     ) -> io::Result<()> {
         self.end_zeros()?;
-        self.piece(bytes.into())?;
+        self.piece(bytes.into(), sum)?;
         let mut record = [self.chunks; 5];
         for (field, bytes) in record.iter_mut().zip(fingerprint.0.chunks_exact(8)) {
             *field = bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
@@ -141,8 +147,8 @@ fn equal(fingerprints: Sorter<5>, room: &Room) -> io::Result<Tape<2>> {
 
 /// Which chunks of the input are equal or similar.
 pub(in crate::mzip) struct Found {
-    /// The input: lengths of chunks, or of zeros with [`ZEROS`].
-    pieces: Tape<1>,
+    /// The input: lengths of chunks, or of zeros with [`ZEROS`], and sums.
+    pieces: Tape<2>,
     /// Chunk, the first one that is equal.
     equal: Tape<2>,
     /// Chunk, the first one of its cluster. Equal chunks may be among them, which counts nothing.
@@ -155,6 +161,7 @@ pub(in crate::mzip) struct Found {
 pub(in crate::mzip) struct Part {
     pub offset: u64,
     pub bytes: u64,
+    pub sum: PlaceSum,
     pub what: What,
 }
 
@@ -182,7 +189,7 @@ impl Found {
         let (mut offset, mut number) = (0, 0);
         let (mut equal, mut joined) = (self.equal.records().peekable(), self.joined.records().peekable());
         self.pieces.records().map(move |piece| {
-            let [piece] = piece?;
+            let [piece, sum] = piece?;
             let bytes = piece & !ZEROS;
             let what = if piece & ZEROS != 0 {
                 What::Zeros
@@ -196,22 +203,26 @@ impl Found {
                 }
             };
             offset += bytes;
-            Ok(Part { offset: offset - bytes, bytes, what })
+            Ok(Part { offset: offset - bytes, bytes, sum: PlaceSum::from_value(sum), what })
         })
     }
 
     fn sums(&self) -> io::Result<Totals> {
         let mut totals = Totals::default();
         for part in self.parts() {
-            let Part { bytes, what, .. } = part?;
+            let Part { bytes, sum, what, .. } = part?;
             totals.original_bytes += bytes;
+            totals.sum += sum;
             match what {
                 What::Zeros => totals.zero_bytes += bytes,
                 What::Equal(..) => totals.duplicate_bytes += bytes,
                 What::Similar(..) => totals.similar_bytes += bytes,
                 What::Own(_) => {}
             }
-            totals.chunks += u64::from(matches!(what, What::Similar(..) | What::Own(_)));
+            if let What::Similar(..) | What::Own(_) = what {
+                totals.chunks += 1;
+                totals.distinct_sum += sum;
+            }
         }
         Ok(totals)
     }

@@ -34,7 +34,7 @@ impl Migration {
         // First of equal ones, chunk.
         let mut copies = Sorter::<2>::new(table);
         for part in found.parts() {
-            let Part { offset, bytes, what } = part?;
+            let Part { offset, bytes, what, .. } = part?;
             match what {
                 What::Zeros => {}
                 What::Equal(chunk, first) => copies.push([first, chunk], scratch)?,
@@ -138,6 +138,7 @@ mod tests {
     use super::super::found::{Finder, Totals};
     use super::*;
     use chunk::{Fingerprint, SuperFeatures};
+    use format::mzip::PlaceSum;
     use proptest::prelude::*;
     use std::collections::HashMap;
 
@@ -146,14 +147,16 @@ mod tests {
     }
 
     fn found(parts: &[(&[u8], Option<[u64; 4]>)], table_bytes: usize) -> Found {
-        let mut finder = Finder::new(&room(table_bytes));
+        let (mut finder, mut at) = (Finder::new(&room(table_bytes)), 0);
         for (bytes, features) in parts {
+            let sum = PlaceSum::of(at, bytes);
+            at += bytes.len() as u64;
             if bytes.iter().all(|b| *b == 0) {
                 finder.zeros(bytes.len() as u32);
                 continue;
             }
             let features = features.map(SuperFeatures);
-            finder.chunk(bytes.len() as u32, Fingerprint::of(bytes), features.as_ref()).unwrap();
+            finder.chunk(bytes.len() as u32, sum, Fingerprint::of(bytes), features.as_ref()).unwrap();
         }
         finder.finish().unwrap()
     }
@@ -192,8 +195,17 @@ mod tests {
             let (pieces, extents) = recipes(&found, table_bytes);
             assert_eq!(pieces, [(0, 4), (17, 4), (4, 3), (21, 2)]);
             assert_eq!(extents, expected);
-            let totals =
-                Totals { original_bytes: 23, duplicate_bytes: 3, zero_bytes: 7, similar_bytes: 4, chunks: 4 };
+            let distinct = [(0, &b"AAAA"[..]), (4, b"BBB"), (17, b"AAaA"), (21, b"CC")];
+            let distinct_sum = distinct.into_iter().map(|(at, bytes)| PlaceSum::of(at, bytes)).sum();
+            let totals = Totals {
+                original_bytes: 23,
+                duplicate_bytes: 3,
+                zero_bytes: 7,
+                similar_bytes: 4,
+                chunks: 4,
+                sum: [distinct_sum, PlaceSum::of(14, b"BBB")].into_iter().sum(),
+                distinct_sum,
+            };
             assert_eq!((found.totals, totals.distinct_bytes()), (totals, 13));
             assert!(found.totals.pays());
         }

@@ -9,8 +9,11 @@ pub const MAGIC: [u8; 8] = *b"SAPMZIP\0";
 pub const VERSION: u32 = 1;
 /// The version of an archive with deltas.
 pub const VERSION_DELTAS: u32 = 2;
-/// The version of an archive with far matches, and the last one that this program reads.
+/// The version of an archive with far matches.
 pub const VERSION_FAR: u32 = 3;
+/// The version of an archive whose footer has a sum of the original file: the one that is written, and the last one that this
+/// program reads.
+pub const VERSION_SUMMED: u32 = 4;
 /// Bytes of the head.
 pub const HEAD_BYTES: usize = 32;
 /// Smallest and largest number of stored bytes in a block.
@@ -20,6 +23,7 @@ pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
 const MIGRATED: u16 = 1;
 const DELTAS: u16 = 2;
 const FAR: u16 = 4;
+const SUMMED: u16 = 8;
 
 /// What the blocks of an archive are compressed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub struct Head {
     pub deltas: bool,
     /// Whether blocks may have far matches.
     pub far: bool,
+    /// Whether the footer has a sum of the original file.
+    pub summed: bool,
     /// Stored bytes in each block but the last.
     pub block_bytes: u32,
 }
@@ -94,13 +100,15 @@ impl Head {
         let mut out = Out::default();
         out.bytes(&MAGIC);
         out.u32(match self {
+            Head { summed: true, .. } => VERSION_SUMMED,
             Head { far: true, .. } => VERSION_FAR,
             Head { deltas: true, .. } => VERSION_DELTAS,
             _ => VERSION,
         });
         out.u8(self.compressor.number());
         out.u8(self.level);
-        let flags = [(self.migrated, MIGRATED), (self.deltas, DELTAS), (self.far, FAR)];
+        let flags =
+            [(self.migrated, MIGRATED), (self.deltas, DELTAS), (self.far, FAR), (self.summed, SUMMED)];
         out.u16(flags.into_iter().map(|(is_set, flag)| u16::from(is_set) * flag).sum());
         out.u32(self.block_bytes);
         out.u32(0);
@@ -118,25 +126,27 @@ impl Head {
             return Err(Malformed::new("this is not an mzip archive: its magic number is missing"));
         }
         let version = u32_at(bytes, 8);
-        if version > VERSION_FAR {
-            let why = format!("mzip version {version}, this program reads {VERSION_FAR}");
+        if version > VERSION_SUMMED {
+            let why = format!("mzip version {version}, this program reads {VERSION_SUMMED}");
             return Err(Malformed::newer(why));
         }
         check_seal(bytes)?;
         let (compressor, block_bytes) = (bytes[12], u32_at(bytes, 16));
         let flags = (u32_at(bytes, 12) >> 16) as u16;
+        let moved = |flags: u16| matches!(flags, 0 | MIGRATED) || flags == MIGRATED | DELTAS;
         let known = match version {
             VERSION => flags & !MIGRATED == 0,
             VERSION_DELTAS => flags == MIGRATED | DELTAS,
-            VERSION_FAR => matches!(flags ^ FAR, 0 | MIGRATED) || flags ^ FAR == MIGRATED | DELTAS,
+            VERSION_FAR => moved(flags ^ FAR),
+            VERSION_SUMMED => moved((flags ^ SUMMED) & !FAR),
             _ => false,
         };
         let known = known && u32_at(bytes, 20) == 0;
         match Compressor::numbered(compressor) {
             Some(compressor) if known && (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) => {
                 let has = |flag| flags & flag != 0;
-                let (migrated, deltas, far) = (has(MIGRATED), has(DELTAS), has(FAR));
-                Ok(Head { compressor, level: bytes[13], migrated, deltas, far, block_bytes })
+                let (migrated, deltas, far, summed) = (has(MIGRATED), has(DELTAS), has(FAR), has(SUMMED));
+                Ok(Head { compressor, level: bytes[13], migrated, deltas, far, summed, block_bytes })
             }
             _ => Err(Malformed::new(format!(
                 "version {version}, compressor {compressor}, flags {flags:#x}, blocks of {block_bytes} bytes"

@@ -1,5 +1,6 @@
 //! The index of an archive, and its footer.
 
+use super::sum::PlaceSum;
 use crate::archives::sealed::{check_seal, sealed, u32_at, u64_at};
 use crate::bytes::{Malformed, Out, Result};
 use xxhash_rust::xxh3::xxh3_64;
@@ -10,6 +11,8 @@ pub const FOOTER_BYTES: usize = 64;
 pub const INDEX_PAGE_BYTES: usize = 12;
 /// Bytes of a block in the index.
 pub const INDEX_BLOCK_BYTES: usize = 4;
+/// Linux counts a file's bytes in 63 bits.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 const FOOTER_MAGIC: [u8; 8] = *b"SAPMZEND";
 
 /// Where pages and blocks are: they follow each other behind the head, without gaps.
@@ -65,6 +68,8 @@ pub struct Footer {
     pub blocks: u64,
     /// XXH3-64 of the index.
     pub index_checksum: u64,
+    /// Of the original file, if the head says that it is here; else nothing.
+    pub sum: PlaceSum,
 }
 
 impl Footer {
@@ -78,7 +83,7 @@ impl Footer {
         out.u32(0);
         out.u64(self.blocks);
         out.u64(self.index_checksum);
-        out.u64(0);
+        out.u64(self.sum.value());
         sealed(out)
     }
 
@@ -90,15 +95,20 @@ impl Footer {
             ));
         }
         check_seal(bytes)?;
-        if u32_at(bytes, 28) != 0 || u64_at(bytes, 48) != 0 {
+        if u32_at(bytes, 28) != 0 {
             return Err(Malformed::new("unknown fields of the footer"));
         }
+        let original_bytes = u64_at(bytes, 8);
+        if original_bytes > FILE_BYTES_MAX {
+            return Err(Malformed::new(format!("{original_bytes} bytes, more than a file can have")));
+        }
         Ok(Footer {
-            original_bytes: u64_at(bytes, 8),
+            original_bytes,
             stored_bytes: u64_at(bytes, 16),
             pages: u32_at(bytes, 24),
             blocks: u64_at(bytes, 32),
             index_checksum: u64_at(bytes, 40),
+            sum: PlaceSum::from_value(u64_at(bytes, 48)),
         })
     }
 

@@ -160,6 +160,9 @@ impl Page {
         for _ in 0..head.extents {
             let length = fields.varint()?;
             let bytes = length >> kind_bits(deltas);
+            if bytes == 0 {
+                return Err(Malformed::new("an extent of no bytes"));
+            }
             sum = sum.checked_add(bytes).ok_or_else(|| Malformed::new("a recipe page of too many bytes"))?;
             let kind = length & ((1 << kind_bits(deltas)) - 1);
             if kind == ZEROS {
@@ -182,7 +185,8 @@ impl Page {
                 return Err(Malformed::new(format!("{} stored bytes at {at}", own.bytes)));
             };
             let lengths = [bytes, own.bytes, others.map_or(0, |others| others.bytes)];
-            if others.is_some() && lengths.iter().any(|bytes| *bytes > DELTA_BYTES_MAX) {
+            let is_delta = others.is_some();
+            if is_delta && lengths.iter().any(|bytes| !(1..=DELTA_BYTES_MAX).contains(bytes)) {
                 let [bytes, delta, base] = lengths;
                 return Err(Malformed::new(format!("{bytes} bytes, as a delta of {delta} to {base}")));
             }

@@ -52,9 +52,6 @@ pub fn each(
     if args.json && !args.prints_data() {
         print_json(&json!({ "files": all }));
     }
-    if is_stopped() {
-        return Ok(ExitCode::from(INTERRUPTED));
-    }
     Ok(code.unwrap_or(ExitCode::SUCCESS))
 }
 

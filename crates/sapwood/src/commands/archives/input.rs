@@ -108,18 +108,21 @@ impl Input {
         }
     }
 
-    /// An error if the file of this path is the input.
+    /// As it was when it was opened.
+    pub fn was(&self) -> &Metadata {
+        &self.was
+    }
+
+    /// An error if an output of this name is the input: what is written would be read, and never end.
     ///
     /// # Errors
     /// Refused, if it is.
-    pub fn differs_from(&self, output: &Path) -> Result<()> {
-        match output.metadata() {
-            Ok(there) if is_same(&there, &self.was) => {
-                let why = format!("{}: is the input itself; name another result", output.display());
-                Err(VaultError::Refused(why).into())
-            }
-            _ => Ok(()),
+    pub fn differs_from(&self, output: &Metadata, name: &Path) -> Result<()> {
+        if self.was.is_file() && is_same(output, &self.was) {
+            let why = format!("{}: is the input itself; name another result", name.display());
+            return Err(VaultError::Refused(why).into());
         }
+        Ok(())
     }
 
     /// An error if a file was changed since it was opened.
@@ -153,17 +156,18 @@ impl Input {
         Err(VaultError::Refused(why).into())
     }
 
-    /// Removes the file, if it is still the one that was opened.
+    /// Removes the file.
     ///
     /// # Errors
-    /// If it cannot be removed.
+    /// Refused, if its name is another file's by now; if it cannot be removed.
     pub fn remove(&self) -> Result<()> {
         let Some(path) = self.regular() else { return Ok(()) };
         let cannot = || format!("{}: cannot remove", path.display());
-        if is_same(&path.symlink_metadata().with_context(cannot)?, &self.was) {
-            std::fs::remove_file(path).with_context(cannot)?;
+        if !is_same(&path.symlink_metadata().with_context(cannot)?, &self.was) {
+            let why = format!("{}: is another file now, and was not removed", path.display());
+            return Err(VaultError::Refused(why).into());
         }
-        Ok(())
+        std::fs::remove_file(path).with_context(cannot)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::each::usage;
 use super::input::Input;
+use super::output::written;
 use super::stop::end_soon;
 use crate::args::{Args, MtarWhat};
 use crate::progress::{catch_signals, is_stopped, show_while};
-use crate::system::new_file::{Existing, NewFile};
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{check_out, note_done, toldln, Out};
+use crate::terminal::streams::toldln;
 use anyhow::Result;
 use archive::mtar::{migrate, restore, MtarError};
 use archive::mzip::MzipError;
@@ -25,14 +25,15 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
     let start = Instant::now();
     let (tar_bytes, mtar_bytes, headers) = match what {
         MtarWhat::Migrate { input, output, align, force } => {
-            let align = u32::try_from(*align).unwrap_or(u32::MAX);
-            let done =
-                through(args.quiet, input, (output, true), *force, |from, to| Ok(migrate(from, to, align)?))?;
+            let align = u32::try_from(*align).map_err(|_| MtarError::Alignment(*align))?;
+            if output.as_os_str() == "-" && std::io::stdout().is_terminal() {
+                return Err(usage("a migrated archive is not written to a terminal; name a file".into()));
+            }
+            let done = through(args.quiet, (input, output), *force, |from, to| migrate(from, to, align))?;
             (done.tar_bytes, done.mtar_bytes, Some(done.headers))
         }
         MtarWhat::Restore { input, output, force } => {
-            let done =
-                through(args.quiet, input, (output, false), *force, |from, to| Ok(restore(from, to)?))?;
+            let done = through(args.quiet, (input, output), *force, |from, to| restore(from, to))?;
             (done.tar_bytes, done.mtar_bytes, None)
         }
     };
@@ -40,7 +41,6 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let output = what.output().display();
-    note_done(format!("{output} is written"));
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         print_json(&json!({
@@ -64,10 +64,9 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
 /// Opens both ends, shows how far the work is, and gives the output its name when it is done.
 fn through<T>(
     quiet: bool,
-    input: &Path,
-    (output, is_binary): (&Path, bool),
+    (input, output): (&Path, &Path),
     force: bool,
-    work: impl FnOnce(&mut dyn Read, &mut dyn Write) -> Result<T>,
+    work: impl FnOnce(&mut dyn Read, &mut dyn Write) -> std::result::Result<T, MtarError>,
 ) -> Result<T> {
     let input = Input::open(Some(input).filter(|path| path.as_os_str() != "-"))?;
     input.claim(false)?;
@@ -80,32 +79,19 @@ fn through<T>(
         }
         (at.load(Ordering::Relaxed), total)
     };
-    let watched = |to: &mut dyn Write| {
+    let to = Some(output).filter(|path| path.as_os_str() != "-");
+    written(&input, to, force, |output| {
         catch_signals();
-        let work = || work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, to));
-        show_while(quiet, &name, far, work).map_err(|e| match e.downcast_ref::<MtarError>() {
-            Some(MtarError::Read(_)) if is_stopped() => MzipError::Stopped.into(),
-            Some(MtarError::Write(_) | MtarError::Alignment(_)) => e,
-            _ => e.context(name.clone()),
+        let mut to = BufWriter::with_capacity(WRITE_BYTES, &mut *output);
+        let done = show_while(quiet, &name, far, || work(&mut from, &mut to));
+        drop(to);
+        done.map_err(|e| match e {
+            MtarError::Read(_) if is_stopped() => MzipError::Stopped.into(),
+            MtarError::Alignment(_) => e.into(),
+            MtarError::Write(_) => anyhow::Error::from(e).context(output.name()),
+            _ => anyhow::Error::from(e).context(name.clone()),
         })
-    };
-    if output.as_os_str() == "-" {
-        check_out()?;
-        if is_binary && std::io::stdout().is_terminal() {
-            return Err(usage("a migrated archive is not written to a terminal; name a file".into()));
-        }
-        return watched(&mut Out);
-    }
-    let like = input.regular();
-    let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
-    input.differs_from(output)?;
-    let mut to = create(output, Existing::of(force))?;
-    let done = watched(&mut to).map_err(|e| match e.downcast_ref::<MtarError>() {
-        Some(MtarError::Write(_)) => e.context(output.display().to_string()),
-        _ => e,
-    })?;
-    to.finish(like)?;
-    Ok(done)
+    })
 }
 
 /// The input, which says how much of it was read, and ends when the command is told to stop.

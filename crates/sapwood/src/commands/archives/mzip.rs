@@ -2,23 +2,21 @@
 
 use super::each::{each, usage};
 use super::input::Input;
+use super::output::{written, Output};
 use super::stop::end_soon;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::allocator::keep_little;
-use crate::system::new_file::{Existing, NewFile};
 use crate::system::own_directory::scratch;
 use crate::terminal::output::{counted, percent, size};
-use crate::terminal::streams::{check_out, errln, note_done, outln, toldln, Waiting};
+use crate::terminal::streams::{errln, outln, toldln};
 use anyhow::{Context as _, Result};
 use archive::mzip::{
-    compress, Archive, Compressor, Kept, MzipError, Options, Output, Progress, ReadAt, Source,
+    compress, Archive, Compressor, Kept, MzipError, Options, Output as Restoring, Progress, ReadAt, Source,
 };
 use serde_json::{json, Value};
-use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal};
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -51,7 +49,7 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
 /// Compresses one file. Returns the object of `--json`.
 fn compress_one(args: &Args, a: &Mzip, level: u8, input: Option<&Path>) -> Result<Option<Value>> {
     let (manners, start) = (&a.manners, Instant::now());
-    let (mut input, to) = ends(manners, input, |path| {
+    let (input, to) = ends(manners, input, |path| {
         let mut name = path.as_os_str().to_owned();
         if path.to_string_lossy().ends_with(SUFFIX) {
             return Err(usage(format!("{}: ends in {SUFFIX} already; -o names the result", path.display())));
@@ -76,18 +74,22 @@ fn compress_one(args: &Args, a: &Mzip, level: u8, input: Option<&Path>) -> Resul
         scratch: scratch(None),
     };
     let name = input.name();
-    let done = written(manners, &mut input, to.as_deref(), |input, output| {
+    let done = written(&input, to.as_deref(), manners.force, |output| {
+        if manners.rm {
+            input.is_removable()?;
+        }
         watched(args, &name, 2, |progress| {
             let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
             let done = match input.at() {
                 Some(at) => compress(Source::At(&at), &mut output, &options, progress),
                 None => compress(Source::Stream(&mut input.stream()), &mut output, &options, progress),
             };
-            let done = done.map_err(|e| of_end(e, &input.name(), output.get_ref()))?;
-            input.is_unchanged()?;
-            Ok(done)
+            done.map_err(|e| of_end(e, &name, output.get_ref()))
         })
     })?;
+    if manners.rm {
+        remove(&input)?;
+    }
     if done.is_memory_short && !args.quiet && !args.json {
         let (with, memory) = (a.with.name(), size(manners.memory()));
         errln!(
@@ -149,7 +151,7 @@ fn decompress_one(
     input: Option<&Path>,
 ) -> Result<Option<Value>> {
     let start = Instant::now();
-    let (mut input, to) = ends(manners, input, |path| {
+    let (input, to) = ends(manners, input, |path| {
         if range.is_some() {
             return Ok("-".into());
         }
@@ -160,28 +162,34 @@ fn decompress_one(
         }
     })?;
     let name = input.name();
-    let (original_bytes, archive_bytes) = written(manners, &mut input, to.as_deref(), |input, output| {
+    let (original_bytes, archive_bytes) = written(&input, to.as_deref(), manners.force, |output| {
+        if manners.rm {
+            input.is_removable()?;
+        }
         watched(args, &name, 1, |progress| {
-            with_archive(input, manners.memory(), |archive, memory| {
+            with_archive(&input, manners.memory(), |archive, memory| {
                 let summary = archive.summary();
                 let range = range.cloned().unwrap_or(0..summary.original_bytes);
                 let bytes = range.end.saturating_sub(range.start);
                 let threads = threads();
                 match output.as_file() {
                     Some(mut file) => {
-                        archive.restore(range, Output::Places(&mut file), memory, threads, progress)?;
+                        archive.restore(range, Restoring::Places(&mut file), memory, threads, progress)?;
                         file.set_len(bytes).map_err(MzipError::Write)?;
                     }
                     None => {
                         let mut output = BufWriter::with_capacity(WRITE_BYTES, &mut *output);
-                        archive.restore(range, Output::Stream(&mut output), memory, threads, progress)?;
+                        archive.restore(range, Restoring::Stream(&mut output), memory, threads, progress)?;
                     }
                 }
                 Ok((bytes, summary.archive_bytes))
             })
-            .map_err(|e| of_end(e, &input.name(), output))
+            .map_err(|e| of_end(e, &name, output))
         })
     })?;
+    if manners.rm {
+        remove(&input)?;
+    }
     let Some(to) = to else { return Ok(None) };
     let (seconds, output) = (start.elapsed().as_secs_f64(), to.display().to_string());
     if args.json {
@@ -262,69 +270,19 @@ fn ends(
         if manners.rm {
             return Err(usage("--rm needs a result that is a file".into()));
         }
-        check_out()?;
         return Ok((input, None));
     }
-    input.differs_from(&to)?;
     Ok((input, Some(to)))
 }
 
-/// Where a result is written.
-enum To {
-    Pipe(File),
-    New(NewFile),
-}
-
-impl To {
-    /// The file, if it can be written at any place.
-    fn as_file(&self) -> Option<&File> {
-        match self {
-            To::Pipe(_) => None,
-            To::New(file) => Some(file.file()),
-        }
+/// Removes the input, whose result is complete and durable.
+fn remove(input: &Input) -> Result<()> {
+    if is_stopped() {
+        return Err(anyhow::Error::from(MzipError::Stopped).context(format!("{}: not removed", input.name())));
     }
-}
-
-impl Write for To {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            To::Pipe(file) => Waiting(file).write(bytes),
-            To::New(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Gives the result its name when the work is done, and then removes the input if that is asked for.
-fn written<T>(
-    manners: &Manners,
-    input: &mut Input,
-    to: Option<&Path>,
-    work: impl FnOnce(&mut Input, &mut To) -> Result<T>,
-) -> Result<T> {
-    let Some(path) = to else {
-        let out = std::io::stdout().as_fd().try_clone_to_owned().context("standard output")?;
-        return work(input, &mut To::Pipe(File::from(out)));
-    };
-    if manners.rm {
-        input.is_removable()?;
-    }
-    let create = if input.regular().is_some() { NewFile::create_private } else { NewFile::create };
-    let mut to = To::New(create(path, Existing::of(manners.force))?);
-    let done = work(input, &mut to)?;
-    if let To::New(file) = to {
-        file.finish(input.regular())?;
-    }
-    note_done(format!("{} is written", path.display()));
-    if manners.rm {
-        // Somebody may have written to it while the result was made durable.
-        input.is_unchanged()?;
-        input.remove()?;
-    }
-    Ok(done)
+    // Somebody may have written to it while the result was made durable.
+    input.is_unchanged()?;
+    input.remove()
 }
 
 /// Opens the archive in the input, and says how much memory is left.
@@ -344,12 +302,8 @@ fn with_archive<T>(
 }
 
 /// An error with the name of the end that it is of.
-fn of_end(e: MzipError, input: &str, output: &To) -> anyhow::Error {
-    let end = match (&e, output) {
-        (MzipError::Write(_), To::New(file)) => file.path().display().to_string(),
-        (MzipError::Write(_), To::Pipe(_)) => "standard output".into(),
-        _ => input.into(),
-    };
+fn of_end(e: MzipError, input: &str, output: &Output) -> anyhow::Error {
+    let end = if matches!(e, MzipError::Write(_)) { output.name() } else { input.into() };
     anyhow::Error::from(e).context(end)
 }
 

@@ -39,6 +39,11 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "4",
     ),
     (
+        "`mzip --rm`, and the name of its input was given to another file meanwhile",
+        "…: is another file now, and was not removed",
+        "4",
+    ),
+    (
         "root's restore meets damage in the vault of another user",
         "the damage could not be recorded, backups may refer to it again: …: the vault is another user's",
         "3",
