@@ -122,15 +122,14 @@ pub fn compress(
     let stored_bytes = plan.stored_bytes(&totals);
     progress.add(totals.original_bytes - stored_bytes);
     let (compressor, level) = (options.compressor, options.level);
-    let is_moved = !matches!(plan, Plan::AsItIs);
     let head = Head {
         compressor,
         level,
-        migrated: is_moved,
+        migrated: !matches!(plan, Plan::AsItIs),
         deltas: matches!(plan, Plan::Deltas(_)),
         far: has_far_matches(compressor, level),
         summed: true,
-        block_bytes: block_bytes((compressor, level), is_moved, stored_bytes, options.granted().blocks()),
+        block_bytes: block_bytes(compressor, level, stored_bytes, options.granted().blocks()),
     };
     let mut to = ArchiveWriter::begin(output, head, progress)?;
     let crew = |mover| crew(&head, stored_bytes, &stored, options, mover);
@@ -325,7 +324,7 @@ fn first_reading<'a>(
     let segment_bytes = segment_bytes(how.spec, memory);
     // All cores are to have a block beside it.
     let (compressor, level) = (options.compressor, options.level);
-    let block = block_bytes((compressor, level), true, u64::MAX, memory.blocks()).into();
+    let block = block_bytes(compressor, level, u64::MAX, memory.blocks()).into();
     let of_blocks = options.threads as u64 * (working_bytes(compressor, level, block) + block);
     let in_memory_max = match options.mover {
         Some(Mover::Memory) => u64::MAX,
@@ -350,7 +349,7 @@ fn first_reading<'a>(
     };
     let mut source = source;
     let (mut at, mut is_end) = (0u64, false);
-    let next = || {
+    let mut next = || {
         if is_end {
             return Ok(None);
         }
@@ -375,11 +374,15 @@ fn first_reading<'a>(
         stored.push(&segment, in_memory_max, &options.scratch).map_err(MzipError::Scratch)?;
         Ok(Some(segment))
     };
-    let mut found = scan(&how, progress, next)?;
+    let found = if options.migrate {
+        scan(&how, progress, next)?
+    } else {
+        while let Some(segment) = next()? {
+            progress.check()?;
+            progress.add(segment.len() as u64);
+        }
+        Found::nothing(at)
+    };
     progress.set_total(2 * found.totals.original_bytes);
-    if !options.migrate {
-        // A stream is kept on the way.
-        found = Found::nothing(found.totals.original_bytes);
-    }
     Ok((stored, found))
 }

@@ -17,8 +17,10 @@ const XZ_MEMORY: u64 = 80 << 20;
 const BLOCKS_WANTED: u64 = 8;
 /// Blocks are not made shorter than this, however little memory there is.
 const BLOCK_BYTES_LEAST: u64 = 256 << 10;
-/// Nor shorter than this, where far matches are looked for, but for a lack of memory.
-const FAR_BLOCK_BYTES_LEAST: u64 = 16 * MIB;
+/// Nor shorter than this, but for a lack of memory.
+const BLOCK_BYTES_SHORT: u64 = 16 * MIB;
+/// What is not compressed is cut for ranges alone.
+const RAW_BLOCK_BYTES: u64 = 4 * MIB;
 /// Bytes that a slow compressor is given at a time.
 const SLICE_BYTES: usize = 256 << 10;
 /// Up to this level zstd needs no slices: a block takes a fraction of a second.
@@ -86,27 +88,17 @@ pub(in crate::mzip) fn has_far_matches(compressor: Compressor, level: u8) -> boo
     far_search(compressor, level).is_some()
 }
 
-/// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them: four
-/// windows long, or as long as a block may be where far matches are looked for, and shorter for files that would not fill all
-/// cores, but not than a window. Where nothing was moved and no far matches make up for what is cut, 32 windows, so that the
-/// archive is hardly longer than what the compressor alone makes. Where the memory does not suffice for a block that is compressed,
-/// it is shorter, and so is the window.
-pub(in crate::mzip) fn block_bytes(
-    (compressor, level): (Compressor, u8),
-    is_moved: bool,
-    stored_bytes: u64,
-    memory: u64,
-) -> u32 {
-    let window = window(compressor, level);
+/// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them. What that
+/// costs is in proportion to the window: blocks are 32 windows long, or as long as a block may be where far matches are looked for,
+/// and shorter for files that would not fill all cores, but not than four windows. Where the memory does not suffice for one that is
+/// compressed, it is shorter, and so is the window.
+pub(in crate::mzip) fn block_bytes(compressor: Compressor, level: u8, stored_bytes: u64, memory: u64) -> u32 {
     let longest = u64::from(BLOCK_BYTES_MAX);
-    let most = (4 * window).clamp(4 * MIB, longest);
-    let (least, most) = match (has_far_matches(compressor, level), is_moved) {
-        (true, _) => (FAR_BLOCK_BYTES_LEAST, longest),
-        (false, true) => (window.max(MIB).min(most), most),
-        (false, false) => {
-            let all = (32 * window).clamp(4 * MIB, longest);
-            (all, all)
-        }
+    let windows = |n: u64| (n * window(compressor, level)).clamp(BLOCK_BYTES_SHORT, longest);
+    let (least, most) = match compressor {
+        Compressor::None => (RAW_BLOCK_BYTES, RAW_BLOCK_BYTES),
+        _ if has_far_matches(compressor, level) => (BLOCK_BYTES_SHORT, longest),
+        _ => (windows(4), windows(32)),
     };
     let mut bytes = stored_bytes.div_ceil(BLOCKS_WANTED).clamp(least, most);
     while bytes > BLOCK_BYTES_LEAST && working_bytes(compressor, level, bytes) > memory {
@@ -373,10 +365,8 @@ mod tests {
     fn blocks_fill_cores_and_windows() {
         for (compressor, levels, _) in LEVELS {
             for level in levels {
-                for (stored, is_moved) in
-                    [0, 1, 10 << 20, 100 << 20, 1 << 40].into_iter().flat_map(|n| [(n, false), (n, true)])
-                {
-                    let of = |memory| u64::from(block_bytes((compressor, level), is_moved, stored, memory));
+                for stored in [0, 1, 10 << 20, 100 << 20, 1 << 40] {
+                    let of = |memory| u64::from(block_bytes(compressor, level, stored, memory));
                     let bytes = of(u64::MAX);
                     assert!(bytes >= window(compressor, level).min(64 << 20));
                     assert!(
