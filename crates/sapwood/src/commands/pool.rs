@@ -19,7 +19,7 @@ use crate::args::{Args, PoolWhat, ShareMode};
 use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::outln;
 use ::pool::{Device, FileDevice, Pool, PoolError};
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use open::cannot_open;
 use request::Request;
 use serde_json::json;
@@ -27,6 +27,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
+use vault::VaultError;
 
 /// The start of a device, which tells whether something is on it.
 const PROBE_BYTES: usize = 1 << 20;
@@ -43,9 +44,15 @@ pub fn run(args: &Args, what: &PoolWhat) -> Result<ExitCode> {
 fn create(args: &Args, path: &Path, bytes: Option<u64>, force: bool) -> Result<ExitCode> {
     let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
     let device = match (is_device, bytes) {
-        (true, Some(_)) => bail!("{}: a block device is taken whole: leave --size out", path.display()),
+        (true, Some(_)) => {
+            let why = format!("{}: a block device is taken whole: leave --size out", path.display());
+            return Err(VaultError::Usage(why).into());
+        }
         (true, None) => FileDevice::open_to_replace(path).map_err(|e| cannot_open(path, e))?,
-        (false, None) => bail!("{}: how large? Give --size, such as --size 100GiB", path.display()),
+        (false, None) => {
+            let why = format!("{}: how large? Give --size, such as --size 100GiB", path.display());
+            return Err(VaultError::Usage(why).into());
+        }
         (false, Some(bytes)) => create_file(path, bytes)?,
     };
     if is_device && !force {
@@ -85,10 +92,11 @@ fn check_empty(device: &FileDevice, path: &Path) -> Result<()> {
     let mut start = vec![0; PROBE_BYTES.min(device.size() as usize)];
     device.read_at(&mut start, 0).with_context(|| path.display().to_string())?;
     if start.iter().any(|byte| *byte != 0) {
-        bail!(
+        let why = format!(
             "{}: there is data on this device; --force makes a pool of it, and the data is lost",
             path.display()
         );
+        return Err(PoolError::Refused(why).into());
     }
     Ok(())
 }

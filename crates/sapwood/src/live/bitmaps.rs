@@ -1,9 +1,9 @@
 //! Our dirty bitmaps in QEMU: finding the one to use, and removing the others.
 
 use super::qmp::Qmp;
-use anyhow::{bail, Result};
+use anyhow::Result;
 use serde_json::{json, Value};
-use vault::{SnapId, VaultId};
+use vault::{SnapId, VaultError, VaultId};
 
 /// What changed since a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +48,11 @@ struct BitmapInfo {
 pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>) -> Result<State> {
     let found = bitmaps(qmp, node, vault)?;
     if let Some(busy) = found.iter().find(|f| f.busy) {
-        bail!(
+        let why = format!(
             "QEMU's bitmap {} of {node} is in use; end the job or the export that uses it",
             busy.bitmap.name
         );
+        return Err(VaultError::Refused(why).into());
     }
     let Some(newest) = newest else {
         found.iter().try_for_each(|f| f.bitmap.remove(qmp, node))?;

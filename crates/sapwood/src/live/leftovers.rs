@@ -3,9 +3,10 @@
 use super::names::Names;
 use super::qmp::Qmp;
 use super::scratch;
-use anyhow::{bail, Result};
+use anyhow::Result;
 use serde_json::{json, Value};
 use std::path::Path;
+use vault::VaultError;
 
 /// Removes the exports, jobs and nodes of backups whose process has died, of all vaults.
 ///
@@ -16,7 +17,9 @@ pub fn remove(qmp: &mut Qmp) -> Result<()> {
     for node in nodes.as_array().into_iter().flatten() {
         let (Some(name), Some(image)) = (node["node-name"].as_str(), node["file"].as_str()) else { continue };
         if let (true, Some(by)) = (name.starts_with(Names::FILE), scratch::holder(Path::new(image))) {
-            bail!("another backup of this virtual machine is running: {by}; try again when it is done");
+            let why =
+                format!("another backup of this virtual machine is running: {by}; try again when it is done");
+            return Err(VaultError::Refused(why).into());
         }
     }
     let exports = names_in(&qmp.execute("query-block-exports", json!({}))?, "id", Names::OURS);

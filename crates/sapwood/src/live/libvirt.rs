@@ -31,7 +31,7 @@ pub use relocate::{defined_disks, relocate, Relocated};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vault::VaultId;
+use vault::{VaultError, VaultId};
 use virsh::Virsh;
 
 /// The tag of a snapshot that names its checkpoint.
@@ -443,23 +443,29 @@ fn job_socket(virsh: &Virsh) -> Result<Option<PathBuf>> {
     Ok(Some(server.and_then(|s| s.attribute("socket")).map(PathBuf::from).unwrap_or_default()))
 }
 
+fn refused(why: &str) -> Result<()> {
+    Err(VaultError::Refused(why.to_owned()).into())
+}
+
 /// Ends a job of ours whose backup process has died.
 fn end_abandoned(virsh: &Virsh) -> Result<()> {
     let Some(socket) = job_socket(virsh)? else { return Ok(()) };
     let domain = virsh.domain();
     if !scratch::is_ours(&socket) {
-        bail!("libvirt domain {domain}: another program's backup of it is running; wait for it, or end it (virsh domjobabort)");
+        return refused(&format!("libvirt domain {domain}: another program's backup of it is running; wait for it, or end it (virsh domjobabort)"));
     }
     if let Some(by) = scratch::holder(&socket) {
-        bail!("libvirt domain {domain}: another backup of it is running: {by}; try again when it is done");
+        return refused(&format!(
+            "libvirt domain {domain}: another backup of it is running: {by}; try again when it is done"
+        ));
     }
     if !socket.parent().is_some_and(Path::exists) {
         // It may live in another container, or on another host.
-        bail!(
+        return refused(&format!(
             "libvirt domain {domain}: has a backup job with the socket {}, which is not here; if its backup has died, \
              end it (virsh domjobabort)",
             socket.display()
-        );
+        ));
     }
     abort_job(virsh)
 }

@@ -12,7 +12,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use export::nbd::unix_uri;
 use serde_json::{json, Value};
 use std::path::Path;
-use vault::{SnapId, VaultId};
+use vault::{SnapId, VaultError, VaultId};
 
 const GRANULARITY_BYTES: u64 = 64 << 10;
 
@@ -102,9 +102,9 @@ impl QemuPoint {
         let address = json!({ "type": "unix", "data": { "path": self.scratch.socket() } });
         match self.qmp.execute("nbd-server-start", json!({ "addr": address })) {
             Err(e) if e.to_string().contains("already running") => {
-                bail!(
-                    "QEMU's NBD server is in use by another program; stop it (nbd-server-stop) and try again"
-                )
+                let why =
+                    "QEMU's NBD server is in use by another program; stop it (nbd-server-stop) and try again";
+                return Err(VaultError::Refused(why.into()).into());
             }
             other => other?,
         };

@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::nbd::{start, Nbd};
 use crate::common::qemu::{Holder, Machine};
-use crate::common::{qemu_img, random, Bench, Child, LoopDevice, DONE, FAILED, REFUSED, USAGE};
+use crate::common::{qemu_img, random, Bench, Child, LoopDevice, DONE, REFUSED, USAGE};
 use rustix::process::Signal;
 use serde_json::{json, Value};
 use std::fs;
@@ -375,7 +375,7 @@ fn the_backup_that_a_machine_has_is_named() {
     }
     let process = format!("running: process {} (sapwood, since 2", slow.pid().as_raw_nonzero());
     let said = ["another backup of this virtual machine is ", &process, ") of host "];
-    bench.fails(&["backup", "vm/vdb", &source(&second)], FAILED, &said);
+    bench.fails(&["backup", "vm/vdb", &source(&second)], REFUSED, &said);
     slow.signal(Signal::KILL);
     slow.wait();
     bench.done(&["-q", "backup", "vm/vdb", &source(&second)]);

@@ -152,7 +152,7 @@ fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
     std::fs::set_permissions(bench.path("theirs"), std::fs::Permissions::from_mode(0o777)).unwrap();
     let file = bench.file("backup.xml", backup.replace("SOCKET", &bench.arg("theirs/nbd")).as_bytes());
     libvirt.virsh(&["backup-begin", "vm", &file]);
-    bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["another program's backup", "domjobabort"]);
+    bench.fails(&["backup", "vm", "libvirt:vm"], REFUSED, &["another program's backup", "domjobabort"]);
     assert!(libvirt.has_job());
 }
 

@@ -582,7 +582,7 @@ fn a_full_pool_says_so_and_goes_on() {
 fn what_cannot_be_done_is_said() {
     let bench = Bench::bare();
     let pool = bench.arg("pool");
-    bench.fails(&["pool", "create", &pool], FAILED, &["how large", "--size"]);
+    bench.fails(&["pool", "create", &pool], USAGE, &["how large", "--size"]);
     bench.fails(&["pool", "create", &pool, "--size", "1MiB"], REFUSED, &["too few"]);
     assert!(!bench.path("pool").exists(), "a file that is not a pool is left");
     bench.done(&["pool", "create", &pool, "--size", "256MiB"]);

@@ -76,17 +76,17 @@ const OTHERS: &[(&str, &str, &str)] = &[
     (
         "a second backup of a QEMU",
         "another backup of this virtual machine is running: …; try again when it is done",
-        "1",
+        "4",
     ),
     (
         "a backup by another program",
         "libvirt domain …: another program's backup of it is running; wait for it, or end it (virsh domjobabort)",
-        "1",
+        "4",
     ),
     (
         "a backup that was killed in another container",
         "libvirt domain …: has a backup job with the socket …, which is not here; if its backup has died, end it (virsh domjobabort)",
-        "1",
+        "4",
     ),
     (
         "a domain that is paused, saved or starting",
@@ -156,7 +156,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     (
         "another program uses QEMU's bitmap",
         "QEMU's bitmap … of … is in use; end the job or the export that uses it",
-        "1",
+        "4",
     ),
     (
         "a machine that was off is started",
