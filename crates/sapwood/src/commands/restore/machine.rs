@@ -121,7 +121,10 @@ fn check_definable(plan: &Plan) -> Result<()> {
         return Err(VaultError::Usage(why).into());
     }
     if let Some(name) = has_domain(text)? {
-        let why = format!("libvirt has a domain {name} already; undefine it, or leave --define out");
+        let why = format!(
+            "libvirt has a domain {name} already; `virsh destroy {name}` if it runs, and `virsh undefine {name} \
+             --checkpoints-metadata --keep-nvram`, or leave --define out"
+        );
         return Err(VaultError::Refused(why).into());
     }
     Ok(())
