@@ -12,7 +12,7 @@ mod values;
 
 pub use archives::{Manners, MtarWhat, Munzip, Mzip};
 pub use backup::Backup;
-pub use help::{command, explain, parse};
+pub use help::{command, examples, exit_codes, explain, parse};
 pub use pool::{PoolServe, PoolWhat, ShareMode, VolumeWhat};
 pub use reading::{Diff, Files, FilesWhat, Mount};
 pub use restore::{Nbd, Restore, Serve};
@@ -161,8 +161,7 @@ pub enum Command {
     /// Run jobs of the configuration file
     ///
     /// One timer or cron line with `sapwood run --due` every 15 minutes serves all jobs. A failed disk does
-    /// not stop the others. Exit codes: 0 all is well, 1 something failed, 4 a job is running already, 130
-    /// interrupted.
+    /// not stop the others.
     Run {
         /// Jobs [default: all]
         #[arg(value_name = "JOB")]
@@ -173,9 +172,7 @@ pub enum Command {
     },
     /// Show the health of the vault and its jobs, with the exit codes of monitoring plugins
     ///
-    /// Exit codes: 0 OK, 1 warning (a job is overdue, a newest snapshot too old), 2 critical (a job failed,
-    /// damage), 3 unknown (the vault cannot be read). Damage is what the vault has recorded: `sapwood verify`
-    /// looks for it.
+    /// Damage is what the vault has recorded: `sapwood verify` looks for it.
     Status {
         /// Warn if the newest snapshot of a disk is older (48h, 14d, 8w); jobs may say otherwise for their
         /// disks

@@ -26,15 +26,15 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Below the help.
-const EXAMPLES: &str = "\
-Examples:
-  sapwood --store /srv/vault init
-  sapwood --store /srv/vault backup web01/vda /images/web01.qcow2
-  sapwood --store /srv/vault backup web01 libvirt:web01
-  sapwood --store /srv/vault restore web01/vda@latest~1 web01.qcow2
-
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 refused, 130 interrupted;
-`status` has those of monitoring plugins.
+const EXAMPLES: [&str; 4] = [
+    "sapwood --store /srv/vault init",
+    "sapwood --store /srv/vault backup web01/vda /images/web01.qcow2",
+    "sapwood --store /srv/vault backup web01 libvirt:web01",
+    "sapwood --store /srv/vault restore web01/vda@latest~1 web01.qcow2",
+];
+/// At the end of the help.
+const HINTS: &str = "\
+`status` has the exit codes of monitoring plugins.
 
 A vault begins with `sapwood --store DIR init`; `sapwood help COMMAND` has examples of each command.";
 
@@ -157,11 +157,40 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
     ),
 ];
 
-/// Exit codes of the commands, but of those whose help has their own.
-const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 refused, 130 interrupted.";
+/// Exit codes, and what they mean.
+pub type ExitCodes = &'static [(u8, &'static str)];
+
+/// Exit codes of the commands.
+const EXIT_CODES: ExitCodes = &[
+    (0, "done"),
+    (1, "failed"),
+    (2, "wrong usage"),
+    (3, "damage found"),
+    (4, "refused"),
+    (130, "interrupted"),
+];
 /// Commands with other exit codes.
-const OTHER_EXIT_CODES: [&str; 2] = ["run", "status"];
+const OTHER_EXIT_CODES: [(&str, ExitCodes); 2] = [
+    (
+        "run",
+        &[
+            (0, "all is well"),
+            (1, "something failed"),
+            (2, "wrong usage or configuration"),
+            (4, "a job is running already"),
+            (130, "interrupted"),
+        ],
+    ),
+    (
+        "status",
+        &[
+            (0, "OK"),
+            (1, "warning (a job is overdue, a newest snapshot too old)"),
+            (2, "critical (a job failed, damage)"),
+            (3, "unknown (the vault cannot be read)"),
+        ],
+    ),
+];
 
 /// Commands of other tools, and what does their work here.
 const ELSEWHERE: [(&str, &str); 24] = [
@@ -203,13 +232,30 @@ pub fn parse() -> Result<Args, clap::Error> {
     Args::from_arg_matches(&command.try_get_matches()?)
 }
 
+/// Examples of a command; `None` is the program.
+pub fn examples(name: Option<&str>) -> &'static [&'static str] {
+    match name {
+        None => &EXAMPLES,
+        Some(name) => EXAMPLES_OF.iter().find(|(n, _)| *n == name).map_or(&[], |(_, examples)| examples),
+    }
+}
+
+/// The exit codes of a command, or of the program.
+pub fn exit_codes(name: &str) -> ExitCodes {
+    OTHER_EXIT_CODES.iter().find(|(n, _)| *n == name).map_or(EXIT_CODES, |(_, codes)| codes)
+}
+
+/// What stands below a help text.
+fn below(examples: &[&str], codes: ExitCodes) -> String {
+    let codes: Vec<String> = codes.iter().map(|(code, meaning)| format!("{code} {meaning}")).collect();
+    format!("Examples:\n  {}\n\nExit codes: {}.", examples.join("\n  "), codes.join(", "))
+}
+
 /// The command line, with commands in groups and examples.
 pub fn command() -> Command {
-    let mut command = Args::command().after_help(EXAMPLES);
+    let mut command = Args::command().after_help(format!("{}\n{HINTS}", below(&EXAMPLES, EXIT_CODES)));
     for (name, examples) in EXAMPLES_OF {
-        let codes = if OTHER_EXIT_CODES.contains(&name) { "" } else { EXIT_CODES };
-        let below = format!("Examples:\n  {}\n\n{codes}", examples.join("\n  "));
-        command = command.mut_subcommand(name, |c| c.after_help(below.trim_end().to_owned()));
+        command = command.mut_subcommand(name, |c| c.after_help(below(examples, exit_codes(name))));
     }
     let groups = groups(&command);
     let template =
@@ -328,7 +374,7 @@ mod tests {
         for (name, line) in EXAMPLES_OF.iter().flat_map(|(name, all)| all.iter().map(|line| (*name, *line))) {
             assert_eq!(understand(line).subcommand_name(), Some(name), "{line}");
         }
-        EXAMPLES.lines().filter(|line| line.starts_with("  ")).for_each(|line| drop(understand(line)));
+        EXAMPLES.iter().for_each(|line| drop(understand(line)));
     }
 
     /// Commands in the pages for users: those in boxes, and those between backticks. Most of the former are also run by a

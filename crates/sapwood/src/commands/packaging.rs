@@ -1,10 +1,12 @@
 //! What packages have beside the binary: `sapwood completions`, and manual pages.
 
+mod man;
+
 use crate::args::command;
 use crate::terminal::streams;
 use anyhow::{Context as _, Result};
 use clap_complete::Shell;
-use std::path::Path;
+pub use man::man;
 use std::process::ExitCode;
 use vault::VaultError;
 
@@ -15,12 +17,5 @@ pub fn completions(shell: Option<Shell>) -> Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command(), "sapwood", &mut text);
     streams::out(&String::from_utf8(text).context("completions are text")?);
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Writes `sapwood.1`, and `sapwood-COMMAND.1` for each command.
-pub fn man(dir: &Path) -> Result<ExitCode> {
-    clap_mangen::generate_to(command().disable_help_subcommand(true), dir)
-        .with_context(|| format!("{}: cannot write manual pages", dir.display()))?;
     Ok(ExitCode::SUCCESS)
 }
