@@ -80,7 +80,7 @@ pub enum PoolWhat {
         /// Compare all blocks with their fingerprints as well
         #[arg(long)]
         data: bool,
-        /// Make anew what follows from the maps and the blocks: counts, fingerprints, what is free
+        /// Rebuild reference counts, fingerprints and the list of free blocks from the volumes' maps
         #[arg(long)]
         repair: bool,
         /// While it is served: how much --data reads in a second at most [default: no limit]
