@@ -80,7 +80,7 @@ pub enum PoolWhat {
         /// Compare all blocks with their fingerprints as well
         #[arg(long)]
         data: bool,
-        /// Rebuild reference counts, fingerprints and the list of free blocks from the volumes' maps
+        /// Rebuild reference counts, fingerprints and the list of free blocks from the volumes' maps and blocks
         #[arg(long)]
         repair: bool,
         /// While it is served: how much --data reads in a second at most [default: no limit]
