@@ -70,6 +70,8 @@ fn run(bench: &Bench, page: &str, commands_min: usize) -> String {
     for place in PLACES {
         script = script.replace(&format!("{place}/"), &format!("{root}{place}/"));
     }
+    // The state of root's jobs would be kept in the host's directory.
+    let script = script.replace("[defaults]\n", &format!("state_dir = \"{root}/state\"\n[defaults]\n"));
     // A command that fails leaves no server behind, whose output would be waited for.
     let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}");
     let ran = shell(&script, &bench.path("")).output().unwrap();
