@@ -68,7 +68,7 @@ impl InPlace {
             Content::Container(what) => what,
         };
         let why = format!(
-            "begins like {what}, and only a raw disk can be restored in place; restore to another file"
+            "begins like {what}, and only a raw disk can be restored in place; without --in-place, --force replaces it"
         );
         Err(ImageError::refused(name, why))
     }

@@ -160,8 +160,8 @@ pub enum Command {
     Copy(Copy),
     /// Run jobs of the configuration file
     ///
-    /// One timer or cron line with `sapwood run --due` every 15 minutes serves all jobs. A failed disk does
-    /// not stop the others.
+    /// One timer, or one cron line with `sapwood -q run --due`, every 15 minutes serves all jobs. A failed disk does
+    /// not stop the others. With -q only failures are printed, so cron sends a mail only for them.
     Run {
         /// Jobs [default: all]
         #[arg(value_name = "JOB")]

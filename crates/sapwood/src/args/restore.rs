@@ -37,7 +37,7 @@ pub struct Restore {
     #[arg(long = "unsafe", requires = "force")]
     pub allow_in_use: bool,
     /// Turn an existing raw file or device into the disk: only blocks that differ are written. If this is
-    /// interrupted, run it again
+    /// interrupted, run it again. A qcow2 image is refused: --force replaces it as a whole
     #[arg(long, conflicts_with_all = ["force", "format", "mode", "live", "to"])]
     pub in_place: bool,
     /// Permissions of the file, in octal, such as 644 [default: those of the file that is replaced, or else 640 minus
