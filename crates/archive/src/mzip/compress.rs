@@ -134,13 +134,13 @@ pub fn compress(
     let mut to = ArchiveWriter::begin(output, head, progress)?;
     let crew = |mover| crew(&head, stored_bytes, &stored, options, mover);
     let mut mover = None;
-    let (sum, is_as_planned) = match &plan {
+    let (sum, planned) = match &plan {
         Plan::AsItIs => {
             let whole = Piece { offset: 0, bytes: stored_bytes };
             let whole = std::iter::once(whole).filter(|piece| piece.bytes > 0).map(Ok);
             let mut blocks = blocks(whole, head.block_bytes.into());
             let sum = to.blocks(crew(Mover::Chunk), || elsewhere(&mut blocks), &stored)?;
-            (sum, true)
+            (sum, totals.sum.unwrap_or(sum))
         }
         Plan::Migration(migration) => {
             to.recipe(migration.extents())?;
@@ -156,7 +156,7 @@ pub fn compress(
             } else {
                 to.blocks(crew(chosen), || elsewhere(&mut blocks), &stored)?
             };
-            (totals.sum, sum == totals.distinct_sum)
+            (sum, totals.distinct_sum)
         }
         Plan::Deltas(deltas) => {
             to.recipe(deltas.extents())?;
@@ -165,14 +165,14 @@ pub fn compress(
             mover = Some(chosen);
             let both = WithDeltas { input: &stored, deltas };
             let sum = to.blocks(crew(chosen), || elsewhere(&mut blocks), &both)?;
-            (totals.sum, sum == deltas.kept_sum)
+            (sum, deltas.kept_sum)
         }
     };
     // Where a chunk that others are equal to has changed, these would come back with what it is now.
-    if !is_as_planned {
+    if sum != planned {
         return Err(MzipError::Changed);
     }
-    let written = to.end(totals.original_bytes, stored_bytes, sum)?;
+    let written = to.end(totals.original_bytes, stored_bytes, totals.sum.unwrap_or(sum))?;
     let counted = |bytes: u64| if head.migrated { bytes } else { 0 };
     Ok(Compressed {
         original_bytes: totals.original_bytes,
@@ -226,18 +226,20 @@ fn made_deltas(input: &Stored<'_>, found: &Found, options: &Options, progress: &
         let some: io::Result<Vec<Candidate>> = candidates.by_ref().take(CANDIDATES).collect();
         Ok(Some(some.map_err(MzipError::Scratch)?).filter(|some| !some.is_empty()))
     };
-    let read = |piece: Piece| {
+    let read = |piece: Piece, sum: PlaceSum| {
         let mut bytes = vec![0; piece.bytes as usize];
-        input.read_at(&mut bytes, piece.offset).map(|()| bytes).map_err(MzipError::of_reading)
+        input.read_at(&mut bytes, piece.offset).map_err(MzipError::of_reading)?;
+        if PlaceSum::of(piece.offset, &bytes) == sum {
+            Ok(bytes)
+        } else {
+            Err(MzipError::Changed)
+        }
     };
     let work = |candidates: Vec<Candidate>| {
         let made = candidates.into_iter().map(|chunk| {
-            let Some(base) = chunk.base else { return Ok((chunk, None)) };
-            let bytes = read(chunk.own)?;
-            if PlaceSum::of(chunk.own.offset, &bytes) != chunk.sum {
-                return Err(MzipError::Changed);
-            }
-            let made = delta(&read(base)?, &bytes).map_err(MzipError::Write)?;
+            let Some((base, base_sum)) = chunk.base else { return Ok((chunk, None)) };
+            let bytes = read(chunk.own, chunk.sum)?;
+            let made = delta(&read(base, base_sum)?, &bytes).map_err(MzipError::Write)?;
             Ok((chunk, Some(made).filter(|made| made.len() < bytes.len())))
         });
         made.collect::<Result<Vec<_>>>()

@@ -19,6 +19,8 @@ const PREFIX: &str = ".sapwood-";
 const SUFFIX: &str = "-partial";
 /// What to do about a file that another process has open.
 const IN_USE: &str = "end that first, or choose another name";
+/// Links that lead to one another, at most (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
 /// Longest name of a file.
 const NAME_BYTES_MAX: usize = 255;
 /// Younger files are not taken for stale.
@@ -88,6 +90,11 @@ impl NewFile {
         // A device's node, or a pipe, is not to be replaced by a file.
         if path.metadata().is_ok_and(|there| !there.is_file()) {
             return Err(VaultError::Refused(format!("{}: is not a regular file", path.display())).into());
+        }
+        if leads_to_open_file(path) {
+            let why =
+                format!("{}: leads to a file that is open already; - is standard output", path.display());
+            return Err(VaultError::Refused(why).into());
         }
         if existing == Existing::Stays && path.symlink_metadata().is_ok() {
             return Err(exists(path).into());
@@ -191,6 +198,18 @@ impl NewFile {
 
 fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether a link, such as /dev/stdout, leads to what names an open file of a process: the link would be replaced.
+fn leads_to_open_file(path: &Path) -> bool {
+    let (mut at, mut links) = (path.to_owned(), 0..LINKS_MAX);
+    while let (Ok(target), Some(_)) = (at.read_link(), links.next()) {
+        at = directory_of(&at).join(target);
+        if directory_of(&at).canonicalize().is_ok_and(|directory| directory.starts_with("/proc")) {
+            return true;
+        }
+    }
+    false
 }
 
 /// A file without a name in a directory; `None` where there are none, or where none could be given a name.
@@ -325,6 +344,26 @@ mod tests {
             drop(create(is_hidden, &path, true));
             assert_eq!(names(dir.path()), Vec::<String>::new());
         }
+    }
+
+    #[test]
+    fn links_to_open_files_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = |name: &str, to: &str| {
+            let path = dir.path().join(name);
+            std::os::unix::fs::symlink(to, &path).unwrap();
+            path
+        };
+        let out = link("out", "/proc/self/fd/1");
+        let far = link("far", "out");
+        link("round", "circle");
+        let circle = link("circle", "round");
+        let other = link("other", "file");
+        for path in [&out, &far, Path::new("/dev/stdout"), Path::new("/dev/fd/1")] {
+            assert!(NewFile::create(path, Existing::Goes).is_err(), "{}", path.display());
+        }
+        assert_eq!([&circle, &other].map(|path| leads_to_open_file(path)), [false, false]);
+        assert!(out.symlink_metadata().unwrap().is_symlink());
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn pipes_and_files_give_the_same() {
         succeeds(&format!("{SAPWOOD} munzip < {archive} | cmp - {file}"));
         succeeds(&format!("cat {archive} | {SAPWOOD} munzip | cmp - {file}"));
         succeeds(&format!("cat {archive} | {SAPWOOD} munzip - -f -o {file}.new && cmp {file}.new {file}"));
-        succeeds(&format!("{SAPWOOD} mzip -dc {archive} --memory 32MiB | cmp - {file}"));
+        succeeds(&format!("{SAPWOOD} mzip -dc {archive} --memory 48MiB | cmp - {file}"));
         let part = succeeds(&format!("{SAPWOOD} munzip {archive} --range 100000+70000"));
         assert!(part == bytes[100_000..170_000]);
         succeeds(&format!(

@@ -21,7 +21,8 @@ pub(in crate::mzip) struct Candidate {
     pub own: Piece,
     /// Of the chunk, as it was when it was found.
     pub sum: PlaceSum,
-    pub base: Option<Piece>,
+    /// The same of the other one.
+    pub base: Option<(Piece, PlaceSum)>,
 }
 
 /// What is stored where deltas take the place of similar chunks.
@@ -43,20 +44,20 @@ pub(in crate::mzip) fn candidates<'a>(
     room: &Room,
 ) -> io::Result<impl Iterator<Item = io::Result<Candidate>> + 'a> {
     let (table, scratch) = (room.table_bytes, room.scratch.as_path());
-    // First of the cluster, chunk; then the place of the first by chunk.
+    // First of the cluster, chunk; then the place of the first, and its sum, by chunk.
     let mut wanted = Sorter::<2>::new(table);
     for part in found.parts() {
         if let What::Similar(chunk, first) = part?.what {
             wanted.push([first, chunk], scratch)?;
         }
     }
-    let mut bases = Sorter::<3>::new(table);
+    let mut bases = Sorter::<4>::new(table);
     let mut wanted = wanted.sorted().peekable();
     for part in found.parts() {
-        let Part { offset, bytes, what, .. } = part?;
+        let Part { offset, bytes, sum, what } = part?;
         if let What::Own(first) = what {
             while let Some(chunk) = of(&mut wanted, first)? {
-                bases.push([chunk, offset, bytes], scratch)?;
+                bases.push([chunk, offset, bytes, sum.value()], scratch)?;
             }
         }
     }
@@ -68,10 +69,10 @@ pub(in crate::mzip) fn candidates<'a>(
                 What::Zeros | What::Equal(..) => None,
                 What::Own(_) => Some(Candidate { own, sum, base: None }),
                 What::Similar(chunk, _) => {
-                    let base =
-                        record_of(&mut bases, chunk)?.map(|[_, offset, bytes]| Piece { offset, bytes });
+                    let base = record_of(&mut bases, chunk)?
+                        .map(|[_, offset, bytes, sum]| (Piece { offset, bytes }, PlaceSum::from_value(sum)));
                     let fits = |piece: &Piece| piece.bytes <= DELTA_BYTES_MAX;
-                    Some(Candidate { own, sum, base: base.filter(|base| fits(base) && fits(&own)) })
+                    Some(Candidate { own, sum, base: base.filter(|(base, _)| fits(base) && fits(&own)) })
                 }
             })
         });

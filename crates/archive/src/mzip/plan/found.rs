@@ -32,8 +32,8 @@ pub(in crate::mzip) struct Totals {
     pub similar_bytes: u64,
     /// Chunks without equal ones and zeros.
     pub chunks: u64,
-    /// Of all of the input.
-    pub sum: PlaceSum,
+    /// Of all of the input, if it was read.
+    pub sum: Option<PlaceSum>,
     /// Of the chunks without equal ones and zeros.
     pub distinct_sum: PlaceSum,
 }
@@ -208,11 +208,11 @@ impl Found {
     }
 
     fn sums(&self) -> io::Result<Totals> {
-        let mut totals = Totals::default();
+        let (mut totals, mut all) = (Totals::default(), PlaceSum::default());
         for part in self.parts() {
             let Part { bytes, sum, what, .. } = part?;
             totals.original_bytes += bytes;
-            totals.sum += sum;
+            all += sum;
             match what {
                 What::Zeros => totals.zero_bytes += bytes,
                 What::Equal(..) => totals.duplicate_bytes += bytes,
@@ -224,6 +224,7 @@ impl Found {
                 totals.distinct_sum += sum;
             }
         }
+        totals.sum = Some(all);
         Ok(totals)
     }
 }

@@ -203,7 +203,7 @@ mod tests {
                 zero_bytes: 7,
                 similar_bytes: 4,
                 chunks: 4,
-                sum: [distinct_sum, PlaceSum::of(14, b"BBB")].into_iter().sum(),
+                sum: Some([distinct_sum, PlaceSum::of(14, b"BBB")].into_iter().sum()),
                 distinct_sum,
             };
             assert_eq!((found.totals, totals.distinct_bytes()), (totals, 13));

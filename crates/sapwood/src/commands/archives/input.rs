@@ -8,7 +8,7 @@ use archive::mzip::{Disk, MzipError};
 use std::fs::{File, Metadata};
 use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use vault::VaultError;
 
@@ -118,7 +118,11 @@ impl Input {
     /// # Errors
     /// Refused, if it is.
     pub fn differs_from(&self, output: &Metadata, name: &Path) -> Result<()> {
-        if self.was.is_file() && is_same(output, &self.was) {
+        let both = [output, &self.was];
+        let is_same_file = self.was.is_file() && is_same(output, &self.was);
+        let is_same_device =
+            both.iter().all(|m| m.file_type().is_block_device()) && output.rdev() == self.was.rdev();
+        if is_same_file || is_same_device {
             let why = format!("{}: is the input itself; name another result", name.display());
             return Err(VaultError::Refused(why).into());
         }
@@ -159,12 +163,16 @@ impl Input {
     /// Removes the file.
     ///
     /// # Errors
-    /// Refused, if its name is another file's by now; if it cannot be removed.
+    /// Refused, if anything about it was changed since it was opened, or if its name is another file's by now; if it cannot be
+    /// removed.
     pub fn remove(&self) -> Result<()> {
         let Some(path) = self.regular() else { return Ok(()) };
         let cannot = || format!("{}: cannot remove", path.display());
-        if !is_same(&path.symlink_metadata().with_context(cannot)?, &self.was) {
-            let why = format!("{}: is another file now, and was not removed", path.display());
+        let is = path.symlink_metadata().with_context(cannot)?;
+        // Other times can be set back.
+        let changed = |m: &Metadata| (m.len(), m.ctime(), m.ctime_nsec());
+        if !is_same(&is, &self.was) || changed(&is) != changed(&self.was) {
+            let why = format!("{}: was changed meanwhile, and is not removed", path.display());
             return Err(VaultError::Refused(why).into());
         }
         std::fs::remove_file(path).with_context(cannot)

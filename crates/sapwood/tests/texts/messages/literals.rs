@@ -39,8 +39,13 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "4",
     ),
     (
-        "`mzip --rm`, and the name of its input was given to another file meanwhile",
-        "…: is another file now, and was not removed",
+        "`mzip -o /dev/stdout`, while standard output is a file",
+        "…: leads to a file that is open already; - is standard output",
+        "4",
+    ),
+    (
+        "`mzip --rm`, and its input was changed, or renamed, while the archive was made durable",
+        "…: was changed meanwhile, and is not removed",
         "4",
     ),
     (
