@@ -2,7 +2,7 @@
 
 use super::each::{each, usage};
 use super::input::Input;
-use super::output::{written, Output};
+use super::output::{written, Destination};
 use super::stop::end_soon;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
@@ -12,7 +12,7 @@ use crate::terminal::output::{counted, percent, size};
 use crate::terminal::streams::{errln, outln, toldln};
 use anyhow::{Context as _, Result};
 use archive::mzip::{
-    compress, Archive, Compressor, Kept, MzipError, Options, Output as Restoring, Progress, ReadAt, Source,
+    compress, Archive, Compressor, Kept, MzipError, Options, Output, Progress, ReadAt, Source,
 };
 use serde_json::{json, Value};
 use std::io::{BufWriter, IsTerminal};
@@ -174,12 +174,12 @@ fn decompress_one(
                 let threads = threads();
                 match output.as_file() {
                     Some(mut file) => {
-                        archive.restore(range, Restoring::Places(&mut file), memory, threads, progress)?;
+                        archive.restore(range, Output::Places(&mut file), memory, threads, progress)?;
                         file.set_len(bytes).map_err(MzipError::Write)?;
                     }
                     None => {
                         let mut output = BufWriter::with_capacity(WRITE_BYTES, &mut *output);
-                        archive.restore(range, Restoring::Stream(&mut output), memory, threads, progress)?;
+                        archive.restore(range, Output::Stream(&mut output), memory, threads, progress)?;
                     }
                 }
                 Ok((bytes, summary.archive_bytes))
@@ -300,7 +300,7 @@ fn with_archive<T>(
 }
 
 /// An error with the name of the end that it is of.
-fn of_end(e: MzipError, input: &str, output: &Output) -> anyhow::Error {
+fn of_end(e: MzipError, input: &str, output: &Destination) -> anyhow::Error {
     let end = if matches!(e, MzipError::Write(_)) { output.name() } else { input.into() };
     anyhow::Error::from(e).context(end)
 }

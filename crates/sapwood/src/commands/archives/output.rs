@@ -10,34 +10,34 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Where a result is written.
-pub enum Output {
+pub enum Destination {
     Standard(File),
     New(NewFile),
 }
 
-impl Output {
+impl Destination {
     /// The file, if it can be written at any place.
     pub fn as_file(&self) -> Option<&File> {
         match self {
-            Output::Standard(_) => None,
-            Output::New(file) => Some(file.file()),
+            Destination::Standard(_) => None,
+            Destination::New(file) => Some(file.file()),
         }
     }
 
     /// What it is called in messages.
     pub fn name(&self) -> String {
         match self {
-            Output::Standard(_) => "standard output".into(),
-            Output::New(file) => file.path().display().to_string(),
+            Destination::Standard(_) => "standard output".into(),
+            Destination::New(file) => file.path().display().to_string(),
         }
     }
 }
 
-impl Write for Output {
+impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match self {
-            Output::Standard(file) => Waiting(file).write(bytes),
-            Output::New(file) => file.write(bytes),
+            Destination::Standard(file) => Waiting(file).write(bytes),
+            Destination::New(file) => file.write(bytes),
         }
     }
 
@@ -55,26 +55,26 @@ pub fn written<T>(
     input: &Input,
     to: Option<&Path>,
     force: bool,
-    work: impl FnOnce(&mut Output) -> Result<T>,
+    work: impl FnOnce(&mut Destination) -> Result<T>,
 ) -> Result<T> {
     let mut output = match to {
         None => {
             check_out()?;
             let file = File::from(std::io::stdout().as_fd().try_clone_to_owned().context("standard output")?);
             input.differs_from(&file.metadata().context("standard output")?, Path::new("standard output"))?;
-            Output::Standard(file)
+            Destination::Standard(file)
         }
         Some(path) => {
             if let Ok(there) = path.metadata() {
                 input.differs_from(&there, path)?;
             }
             let create = if input.regular().is_some() { NewFile::create_private } else { NewFile::create };
-            Output::New(create(path, Existing::of(force))?)
+            Destination::New(create(path, Existing::of(force))?)
         }
     };
     let done = work(&mut output)?;
     input.is_unchanged()?;
-    if let (Output::New(file), Some(path)) = (output, to) {
+    if let (Destination::New(file), Some(path)) = (output, to) {
         file.finish(input.regular().map(|_| input.was()))?;
         note_done(format!("{} is written", path.display()));
     }
