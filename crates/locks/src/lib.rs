@@ -1,4 +1,5 @@
-//! Locks on files: QEMU's on images ([`claim`]), and who has a lock, for messages ([`flock_holder`]).
+//! Locks on files: QEMU's on images ([`claim`]), waiting for those that end in a moment ([`try_for_a_moment`]), and who has
+//! a lock, for messages ([`flock_holder`]).
 //!
 //! A message about a lock names the host, the process, and since when that runs.
 
@@ -7,7 +8,9 @@
 mod holder;
 mod host;
 mod qemu;
+mod wait;
 
 pub use holder::flock_holder;
 pub use host::host_name;
 pub use qemu::{check, claim, ClaimError, Purpose};
+pub use wait::try_for_a_moment;

@@ -7,9 +7,11 @@
 //! QEMU has.
 //!
 //! A claim belongs to the open file and ends when that is closed. It is made before others' are looked for: of two
-//! processes that begin at the same time, at least one is refused.
+//! processes that begin at the same time, at least one is refused. Nobody is refused before half a second has passed: the
+//! claims of a file that was just closed may be those of a forked process for a moment.
 
 use crate::holder::{process, unknown};
+use crate::wait::try_for_a_moment;
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg};
 use nix::libc;
@@ -76,7 +78,10 @@ pub fn claim(file: &File, purpose: Purpose) -> Result<(), ClaimError> {
     let of = |n: &i64| USES_AT + n;
     let against = |n: &i64| DENIES_AT + n;
     let own = purpose.uses().iter().map(of).chain(purpose.denies().iter().map(against));
-    ended(file, take(file, own).and_then(|taken| Ok(taken && none_taken(file, purpose)?)))
+    ended(
+        file,
+        try_for_a_moment(|| Ok((take(file, own.clone())? && none_taken(file, purpose)?).then_some(()))),
+    )
 }
 
 /// Asks as [`claim`] does, and claims nothing: of a file that another program opened and still has, such as standard input,
@@ -85,13 +90,13 @@ pub fn claim(file: &File, purpose: Purpose) -> Result<(), ClaimError> {
 /// # Errors
 /// As [`claim`].
 pub fn check(file: &File, purpose: Purpose) -> Result<(), ClaimError> {
-    ended(file, none_taken(file, purpose))
+    ended(file, try_for_a_moment(|| Ok(none_taken(file, purpose)?.then_some(()))))
 }
 
-fn ended(file: &File, is_free: nix::Result<bool>) -> Result<(), ClaimError> {
+fn ended(file: &File, is_free: nix::Result<Option<()>>) -> Result<(), ClaimError> {
     match is_free {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(ClaimError::InUse(holder(file).map_or_else(unknown, process))),
+        Ok(Some(())) => Ok(()),
+        Ok(None) => Err(ClaimError::InUse(holder(file).map_or_else(unknown, process))),
         Err(Errno::ENOLCK | Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
         Err(e) => Err(ClaimError::Io(io::Error::from(e))),
     }

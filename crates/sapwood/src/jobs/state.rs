@@ -13,11 +13,7 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use vault::VaultError;
-
-/// How long a run waits for the lock: `status` has it for an instant.
-const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// What came of a run, or of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,15 +128,14 @@ impl StateDir {
         // A user that can open the file can lock it, and the job would not run.
         let options = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = options.with_context(|| format!("{}: cannot open", path.display()))?;
-        let start = Instant::now();
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(JobLock(file))),
-                Err(Errno::WOULDBLOCK) if start.elapsed() >= LOCK_WAIT => return Ok(None),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(20)),
-                Err(e) => return Err(e).with_context(|| format!("{}: cannot lock", path.display())),
-            }
-        }
+        let locked =
+            locks::try_for_a_moment(|| match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Ok(Some(())),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
+                Err(e) => Err(e),
+            });
+        let locked = locked.with_context(|| format!("{}: cannot lock", path.display()))?;
+        Ok(locked.map(|()| JobLock(file)))
     }
 
     /// Who runs a job now, for a message.
