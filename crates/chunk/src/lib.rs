@@ -4,8 +4,8 @@
 //! ([`fingerprint_pieces`]), and from those come the segment's [`signature`] and
 //! [`segment_fingerprint`]. [`PrefixIndex`] finds chunks that were seen before, [`compressible`]
 //! tells which groups are worth a compressor's time, [`Census`] counts what deduplication
-//! would save, and [`Similarity`] tells which chunks are similar. Nothing here does I/O. Boundaries and segment fingerprints are on-disk policy,
-//! defined in `docs/format/chunking.md`.
+//! would save, [`Similarity`] tells which chunks are similar, and [`FirstFit`] makes clusters of them. Nothing here does
+//! I/O. Boundaries and segment fingerprints are on-disk policy, defined in `docs/format/chunking.md`.
 
 mod batch;
 mod cdc;
@@ -29,4 +29,6 @@ pub use null::is_null;
 pub use piece::Piece;
 pub use prefix_index::{Location, PrefixIndex};
 pub use segment::{segment_fingerprint, signature};
-pub use similarity::{MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES, SUPER_FEATURES};
+pub use similarity::{
+    FirstFit, MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES, SUPER_FEATURES,
+};

@@ -1,8 +1,8 @@
 //! Which chunk of the input stands where: what is equal or similar is found, and from that come the recipes of migration and
 //! restoration (Lin 2015, 2.4.1.2). Memory is bounded: tables are sorted, beyond a limit in temporary files.
 
+mod clusters;
 mod deltas;
-mod first_fit;
 mod found;
 mod joining;
 mod migration;

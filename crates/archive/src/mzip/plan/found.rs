@@ -1,6 +1,6 @@
 //! What the first reading finds: which chunks are equal, and which are similar.
 
-use super::first_fit::FirstFit;
+use super::clusters::Clusters;
 use super::sorter::Sorter;
 use super::tape::Tape;
 use chunk::{Fingerprint, SuperFeatures};
@@ -62,7 +62,7 @@ pub(in crate::mzip) struct Finder {
     chunks: u64,
     /// Fingerprint, number.
     fingerprints: Sorter<5>,
-    features: FirstFit,
+    features: Clusters,
 }
 
 impl Finder {
@@ -73,7 +73,7 @@ impl Finder {
             zeros: 0,
             chunks: 0,
             fingerprints: Sorter::new(room.table_bytes),
-            features: FirstFit::new(2 * room.table_bytes, &room.scratch),
+            features: Clusters::new(2 * room.table_bytes, &room.scratch),
         }
     }
 
