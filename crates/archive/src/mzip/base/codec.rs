@@ -25,8 +25,10 @@ const RAW_BLOCK_BYTES: u64 = 4 * MIB;
 const SLICE_BYTES: usize = 256 << 10;
 /// Up to this level zstd needs no slices: a block takes a fraction of a second.
 const ZSTD_QUICK: u8 = 9;
-/// Quicker levels of zstd would take several times as long if far matches were looked for; slower ones find them.
-const ZSTD_FAR: RangeInclusive<u8> = 3..=16;
+/// Quicker levels of zstd would take several times as long if far matches were looked for.
+const ZSTD_FAR: RangeInclusive<u8> = 3..=19;
+/// Level 0 of xz would take several times as long; the windows of 8 and 9 reach over half a block or a whole one.
+const XZ_FAR: RangeInclusive<u8> = 1..=7;
 /// The shortest dictionary that xz has.
 const XZ_DICTIONARY_MIN: usize = 4096;
 const MIB: u64 = 1 << 20;
@@ -71,13 +73,18 @@ fn window(compressor: Compressor, level: u8) -> u64 {
 }
 
 /// How far matches are looked for before the compressor sees a block, if they are. A match at a new distance takes about four bytes;
-/// the better a compressor is, the more it stores in as many. One place in eight finds a little more than one in sixteen, and takes
-/// half as long again, which beside slow compressors is little.
+/// the better a compressor is, and the longer its window, the more it stores in as many. One place in eight finds a little more than
+/// one in sixteen, and takes half as long again, which beside slow compressors is little.
 pub(in crate::mzip) fn far_search(compressor: Compressor, level: u8) -> Option<Search> {
     let (shortest, chosen_log) = match compressor {
         Compressor::Gzip => (20, 3),
         Compressor::Bzip2 => (40, 3),
-        Compressor::Zstd if ZSTD_FAR.contains(&level) => (if level < 6 { 24 } else { 40 }, 4),
+        Compressor::Zstd if ZSTD_FAR.contains(&level) => match level {
+            ..=5 => (24, 4),
+            6..=16 => (40, 4),
+            _ => (128, 3),
+        },
+        Compressor::Xz if XZ_FAR.contains(&level) => (if level < 3 { 64 } else { 128 }, 3),
         Compressor::None | Compressor::Zstd | Compressor::Xz => return None,
     };
     Some(Search { shortest, chosen_log })
@@ -97,7 +104,7 @@ pub(in crate::mzip) fn block_bytes(compressor: Compressor, level: u8, stored_byt
     let windows = |n: u64| (n * window(compressor, level)).clamp(BLOCK_BYTES_SHORT, longest);
     let (least, most) = match compressor {
         Compressor::None => (RAW_BLOCK_BYTES, RAW_BLOCK_BYTES),
-        _ if has_far_matches(compressor, level) => (BLOCK_BYTES_SHORT, longest),
+        _ if has_far_matches(compressor, level) => (windows(4), longest),
         _ => (windows(4), windows(32)),
     };
     let mut bytes = stored_bytes.div_ceil(BLOCKS_WANTED).clamp(least, most);

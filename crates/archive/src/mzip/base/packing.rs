@@ -147,12 +147,20 @@ pub(in crate::mzip) fn unpacked(
 mod tests {
     use super::*;
 
-    /// The second half is beyond the window of the level.
+    /// The second half is beyond the window of the quick levels.
     #[test]
     fn what_is_far_away_is_found() {
         let noise = testing::noise(4, 6 << 20);
         let twice = [&noise[..], &noise].concat();
-        for (compressor, level) in [(Compressor::Gzip, 1), (Compressor::Bzip2, 9), (Compressor::Zstd, 3)] {
+        let ways = [
+            (Compressor::Gzip, 1),
+            (Compressor::Bzip2, 9),
+            (Compressor::Zstd, 3),
+            (Compressor::Zstd, 17),
+            (Compressor::Xz, 1),
+            (Compressor::Xz, 6),
+        ];
+        for (compressor, level) in ways {
             let packed = packed(compressor, level, twice.clone(), &Progress::default()).unwrap();
             assert_eq!(packed.kind, Body::Far);
             assert!(packed.len() < noise.len() * 101 / 100, "{compressor:?}: {} bytes", packed.len());
@@ -180,7 +188,9 @@ mod tests {
             )
         };
         let log: String = (0..60_000).map(&mut line).collect();
-        for (compressor, level) in [(Compressor::Gzip, 10), (Compressor::Bzip2, 9)] {
+        for (compressor, level) in
+            [(Compressor::Gzip, 10), (Compressor::Bzip2, 9), (Compressor::Zstd, 17), (Compressor::Xz, 6)]
+        {
             let alone = compressed(compressor, level, log.as_bytes(), &Progress::default()).unwrap().unwrap();
             let packed = packed(compressor, level, log.clone().into_bytes(), &Progress::default()).unwrap();
             assert!(packed.len() <= alone.len(), "{compressor:?}: {} of {}", packed.len(), alone.len());
