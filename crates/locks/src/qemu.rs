@@ -7,8 +7,8 @@
 //! QEMU has.
 //!
 //! A claim belongs to the open file and ends when that is closed. It is made before others' are looked for: of two
-//! processes that begin at the same time, at least one is refused. Nobody is refused before half a second has passed: the
-//! claims of a file that was just closed may be those of a forked process for a moment.
+//! processes that begin at the same time, at least one tries again. Nobody is refused before half a second has passed: a
+//! process that has just been forked keeps the claims of files that its parent has closed.
 
 use crate::holder::{process, unknown};
 use crate::wait::try_for_a_moment;
@@ -69,7 +69,7 @@ pub enum ClaimError {
     Io(#[source] io::Error),
 }
 
-/// Claims a file until it is closed. File systems without such locks give nothing to ask or to claim, and the file is used
+/// Claims a file, which this process has not claimed yet, until it is closed. File systems without such locks give nothing to ask or to claim, and the file is used
 /// all the same, as QEMU does.
 ///
 /// # Errors
@@ -78,10 +78,15 @@ pub fn claim(file: &File, purpose: Purpose) -> Result<(), ClaimError> {
     let of = |n: &i64| USES_AT + n;
     let against = |n: &i64| DENIES_AT + n;
     let own = purpose.uses().iter().map(of).chain(purpose.denies().iter().map(against));
-    ended(
-        file,
-        try_for_a_moment(|| Ok((take(file, own.clone())? && none_taken(file, purpose)?).then_some(()))),
-    )
+    let claimed = try_for_a_moment(|| {
+        if set(file, own.clone(), libc::F_RDLCK)? && none_taken(file, purpose)? {
+            return Ok(Some(()));
+        }
+        // Nobody is to be refused by one who is refused.
+        set(file, own.clone(), libc::F_UNLCK)?;
+        Ok(None)
+    });
+    ended(file, claimed)
 }
 
 /// Asks as [`claim`] does, and claims nothing: of a file that another program opened and still has, such as standard input,
@@ -102,10 +107,10 @@ fn ended(file: &File, is_free: nix::Result<Option<()>>) -> Result<(), ClaimError
     }
 }
 
-/// Takes shared locks on bytes. Returns `false` where another process has one of them exclusively.
-fn take(file: &File, mut bytes: impl Iterator<Item = i64>) -> nix::Result<bool> {
+/// Takes shared locks on bytes, or gives them back. Returns `false` where another process has one of them exclusively.
+fn set(file: &File, mut bytes: impl Iterator<Item = i64>, kind: i32) -> nix::Result<bool> {
     bytes
-        .try_for_each(|at| fcntl(file, FcntlArg::F_OFD_SETLK(&lock_of(at, libc::F_RDLCK))).map(drop))
+        .try_for_each(|at| fcntl(file, FcntlArg::F_OFD_SETLK(&lock_of(at, kind))).map(drop))
         .map(|()| true)
         .or_else(|e| match e {
             Errno::EAGAIN | Errno::EACCES => Ok(false),

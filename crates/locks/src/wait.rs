@@ -1,4 +1,4 @@
-//! Waiting for a lock that is had for a moment only.
+//! Waiting for a lock that is held for a moment only.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// A lock belongs to the open file. A process that has been forked has the open files of its parent until it runs its own
 /// program, and so a lock may outlive by some milliseconds the process, or the file, that had it. `status` and others look
-/// whether a lock can be had, and have it for an instant.
+/// whether a lock can be had, and hold it for an instant.
 ///
 /// # Errors
 /// Those of `attempt`, at once.

@@ -71,6 +71,22 @@ fn claims_of_a_closed_file_that_are_held_for_a_moment_are_waited_for() {
     });
 }
 
+/// Two that wait for a third do not keep each other off.
+#[test]
+fn one_of_two_that_wait_gets_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let third = File::open(file.path()).unwrap();
+    claim(&third, Purpose::Write).unwrap();
+    let files = [(); 2].map(|()| File::open(file.path()).unwrap());
+    let got = std::thread::scope(|threads| {
+        let waiting = files.each_ref().map(|file| threads.spawn(|| claim(file, Purpose::Write).is_ok()));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(third);
+        waiting.map(|thread| thread.join().unwrap())
+    });
+    assert_ne!(got[0], got[1], "one of them, and not both");
+}
+
 #[test]
 fn who_has_it_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();

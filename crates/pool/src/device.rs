@@ -85,12 +85,10 @@ impl FileDevice {
     }
 
     fn lock(file: File, path: &Path, purpose: Purpose) -> io::Result<Self> {
-        let locked =
-            locks::try_for_a_moment(|| match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
-                other => other.map(Some),
-            })?;
-        locked.ok_or_else(|| busy(&locks::flock_holder(file.as_fd())))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+            rustix::io::Errno::WOULDBLOCK => busy(&locks::flock_holder(file.as_fd())),
+            other => other.into(),
+        })?;
         locks::claim(&file, purpose).map_err(|e| match e {
             ClaimError::InUse(by) => busy(&by),
             ClaimError::Io(e) => e,
