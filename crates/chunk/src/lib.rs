@@ -4,7 +4,7 @@
 //! ([`fingerprint_pieces`]), and from those come the segment's [`signature`] and
 //! [`segment_fingerprint`]. [`PrefixIndex`] finds chunks that were seen before, [`compressible`]
 //! tells which groups are worth a compressor's time, [`Census`] counts what deduplication
-//! would save, [`Similarity`] tells which chunks are similar, and [`FirstFit`] makes clusters of them. Nothing here does
+//! would save, [`Similarity`] tells which chunks are similar, and [`KnownFirsts`] is the rule by which they form clusters. Nothing here does
 //! I/O. Boundaries and segment fingerprints are on-disk policy, defined in `docs/format/chunking.md`.
 
 mod batch;
@@ -30,5 +30,5 @@ pub use piece::Piece;
 pub use prefix_index::{Location, PrefixIndex};
 pub use segment::{segment_fingerprint, signature};
 pub use similarity::{
-    FirstFit, MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES, SUPER_FEATURES,
+    KnownFirsts, MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES, SUPER_FEATURES,
 };

@@ -52,6 +52,14 @@ pub enum ImageError {
         /// Why, and what to do.
         why: String,
     },
+    /// The address of an export is not written as one is.
+    #[error("{uri}: {why}")]
+    Address {
+        /// What was given.
+        uri: String,
+        /// What is wrong, and how it is written.
+        why: String,
+    },
     /// Another process has the file open, and does not share it.
     #[error("{path}: is in use by {by}; {hint}")]
     InUse {
@@ -105,6 +113,11 @@ impl ImageError {
     /// `path` cannot serve as what it was given for.
     pub(crate) fn refused(path: &str, why: impl Into<String>) -> Self {
         Self::Refused { path: path.to_owned(), why: why.into() }
+    }
+
+    /// `uri` is not the address of an export.
+    pub(crate) fn address(uri: &str, why: impl Into<String>) -> Self {
+        Self::Address { uri: uri.to_owned(), why: why.into() }
     }
 
     /// The system failed to `op` (a verb) `path`.

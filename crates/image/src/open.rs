@@ -50,8 +50,9 @@ pub struct SourceOptions {
 /// Opens the disk at `path`; `-` is standard input, and `nbd://…` and `nbd+unix://…` are exports ([`NbdSource`]).
 ///
 /// # Errors
-/// `Refused` where the path is no file or block device; `InUse` where another process writes it or a file it names; `Outside` where an image names a file that it may not name;
-/// `Corrupt` and `Unsupported` by what the image says of itself.
+/// `Refused` where the path is no file or block device; `Address` where the URI of an export is not well-formed; `InUse` where
+/// another process writes it or a file it names; `Outside` where an image names a file that it may not name; `Corrupt` and
+/// `Unsupported` by what the image says of itself.
 pub fn open(path: &Path, options: &SourceOptions) -> Result<Box<dyn Source>> {
     if path.as_os_str() == "-" {
         if !options.allow_in_use {

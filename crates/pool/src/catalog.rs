@@ -194,5 +194,5 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(PoolError::Refused(format!("{name:?}: {wrong}")))
+    Err(PoolError::Invalid(format!("{name:?}: {wrong}")))
 }

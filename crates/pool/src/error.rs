@@ -49,6 +49,9 @@ pub enum PoolError {
     /// What was asked for cannot be done. Nothing was changed.
     #[error("{0}")]
     Refused(String),
+    /// A name or a size that none can have. Nothing was changed.
+    #[error("{0}")]
+    Invalid(String),
     /// A write or a sync failed before: what is on the device is uncertain until the pool is opened again.
     #[error("the pool failed before ({0}) and must be opened again")]
     Failed(String),
@@ -85,7 +88,7 @@ impl From<PoolError> for io::Error {
         let kind = match &error {
             PoolError::Full | PoolError::CatalogFull => io::ErrorKind::StorageFull,
             PoolError::NotFound(_) => io::ErrorKind::NotFound,
-            PoolError::Refused(_) => io::ErrorKind::InvalidInput,
+            PoolError::Refused(_) | PoolError::Invalid(_) => io::ErrorKind::InvalidInput,
             PoolError::Io { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,
         };

@@ -430,10 +430,11 @@ impl Pool {
     /// Changes the size of a volume. It can grow while it is served as a device: clients see that when they connect again. It
     /// becomes shorter only where nobody has it open, and what it loses is gone.
     pub fn resize(&self, name: &str, size: u64) -> Result<()> {
+        check_size(size)?;
         let mut catalog = self.catalog.lock();
         let (index, entry) = catalog.get(name)?;
-        if entry.state != CatalogState::Volume || size == 0 || size % 512 != 0 || size > 1 << 50 {
-            return Err(PoolError::Refused(format!("{name} cannot have {size} bytes")));
+        if entry.state != CatalogState::Volume {
+            return Err(PoolError::Refused(format!("{name} is a snapshot: its size does not change")));
         }
         self.check_filled(entry)?;
         let entry = entry.clone();
@@ -521,7 +522,7 @@ impl Pool {
 fn check_size(size: u64) -> Result<()> {
     let largest = 1u64 << 50;
     if size == 0 || size % 512 != 0 || size > largest {
-        return Err(PoolError::Refused(format!("{size} bytes: a size is a multiple of 512 up to 1 PiB")));
+        return Err(PoolError::Invalid(format!("{size} bytes: a size is a multiple of 512 up to 1 PiB")));
     }
     Ok(())
 }

@@ -12,17 +12,20 @@ const NONE: u64 = u64::MAX;
 /// cluster of its own. Whoever goes through the chunks in order needs no table of super-features for it: each chunk tells
 /// what must be known to the next chunk that has the same super-feature, and only to that one.
 #[derive(Clone, Copy, Debug)]
-pub struct FirstFit([u64; SUPER_FEATURES]);
+pub struct KnownFirsts([u64; SUPER_FEATURES]);
 
-impl Default for FirstFit {
+impl Default for KnownFirsts {
     /// Of a chunk that nobody has told anything.
     fn default() -> Self {
-        FirstFit([NONE; SUPER_FEATURES])
+        KnownFirsts([NONE; SUPER_FEATURES])
     }
 }
 
-impl FirstFit {
-    /// Takes what an earlier chunk tells: the first chunk of a cluster has the super-feature of this number (0 to 3).
+impl KnownFirsts {
+    /// Takes what an earlier chunk tells: the first chunk of a cluster has the super-feature of this number.
+    ///
+    /// # Panics
+    /// If the number is not less than [`SUPER_FEATURES`].
     pub fn learn(&mut self, super_feature: usize, first: u64) {
         self.0[super_feature] = first;
     }
@@ -34,6 +37,9 @@ impl FirstFit {
 
     /// What this chunk, of a number, tells the next one with the same super-feature: one that joins hands on what it knows,
     /// and the first one of a cluster tells of itself.
+    ///
+    /// # Panics
+    /// If the number of the super-feature is not less than [`SUPER_FEATURES`].
     pub fn tells(&self, chunk: u64, super_feature: usize) -> Option<u64> {
         match self.joins() {
             None => Some(chunk),
@@ -64,7 +70,7 @@ mod tests {
                         table.insert(*value, number);
                     }
                 }
-                let mut known = FirstFit::default();
+                let mut known = KnownFirsts::default();
                 for (kind, value) in features.iter().enumerate() {
                     if let Some(first) = told.remove(&(kind, *value)) {
                         known.learn(kind, first);

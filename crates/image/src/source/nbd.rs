@@ -50,9 +50,9 @@ impl NbdSource {
     /// Whether a URI is well-formed; nothing is connected.
     ///
     /// # Errors
-    /// `Refused`, with what is wrong.
+    /// `Address`, with what is wrong.
     pub fn check_uri(uri: &str) -> Result<()> {
-        Uri::parse(uri).map(drop).map_err(|why| ImageError::refused(uri, why))
+        Uri::parse(uri).map(drop).map_err(|why| ImageError::address(uri, why))
     }
 
     /// Connects to `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`; by TLS to
@@ -60,9 +60,10 @@ impl NbdSource {
     /// the dirty bitmap of that name.
     ///
     /// # Errors
-    /// `Refused` where the server or the export does not do what is asked for; `Corrupt` where it breaks the protocol.
+    /// `Address` where the URI is not well-formed; `Refused` where the server or the export does not do what is asked for;
+    /// `Corrupt` where it breaks the protocol.
     pub fn connect(uri: &str, bitmap: Option<&str>) -> Result<Self> {
-        let parsed = Uri::parse(uri).map_err(|why| ImageError::refused(uri, why))?;
+        let parsed = Uri::parse(uri).map_err(|why| ImageError::address(uri, why))?;
         let socket = parsed.connect().map_err(|e| ImageError::io(uri, "connect", e))?;
         let (socket, export) = handshake::negotiate(socket, uri, &parsed, bitmap)?;
         let connection = Connection::new(socket, uri, &export);

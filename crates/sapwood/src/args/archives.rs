@@ -4,4 +4,4 @@ mod mtar;
 mod mzip;
 
 pub use mtar::MtarWhat;
-pub use mzip::{Manners, Munzip, Mzip};
+pub use mzip::{with_levels_spelled_out, Manners, Munzip, Mzip};

@@ -1,5 +1,6 @@
 //! What the program says of its command line: commands by what they are for, and what other tools call them.
 
+use super::archives::with_levels_spelled_out;
 use super::Args;
 use crate::terminal::output::print_json;
 use crate::terminal::streams;
@@ -229,7 +230,7 @@ pub fn parse() -> Result<Args, clap::Error> {
             command = command.mut_arg(argument, |argument| argument.env(Resettable::Reset));
         }
     }
-    Args::from_arg_matches(&command.try_get_matches()?)
+    Args::from_arg_matches(&command.try_get_matches_from(with_levels_spelled_out(std::env::args_os()))?)
 }
 
 /// Examples of a command; `None` is the program.
@@ -366,7 +367,8 @@ mod tests {
     }
 
     fn understand(line: &str) -> clap::ArgMatches {
-        command().try_get_matches_from(words(line)).unwrap_or_else(|e| panic!("{line}: {e}"))
+        let words = with_levels_spelled_out(words(line).into_iter().map(Into::into));
+        command().try_get_matches_from(words).unwrap_or_else(|e| panic!("{line}: {e}"))
     }
 
     #[test]

@@ -88,6 +88,7 @@ pub fn of_pool(e: &PoolError) -> u8 {
     match e {
         PoolError::Damaged { .. } => DAMAGED,
         PoolError::Newer(_) | PoolError::Refused(_) => REFUSED,
+        PoolError::Invalid(_) => USAGE,
         PoolError::Io { source, .. } if source.kind() == ErrorKind::ResourceBusy => REFUSED,
         _ => FAILED,
     }
@@ -137,6 +138,7 @@ fn of_image(e: &ImageError) -> u8 {
         | ImageError::Outside { .. }
         | ImageError::InUse { .. }
         | ImageError::Unsupported { .. } => REFUSED,
+        ImageError::Address { .. } => USAGE,
         _ => FAILED,
     }
 }

@@ -57,6 +57,10 @@ fn levels_are_those_of_the_compressor() {
     assert_eq!(level(&["--with", "gzip", "-9"]), 12);
     assert_eq!(level(&["--with", "gzip", "--level", "9"]), 9);
     assert_eq!(level(&["--with", "zstd", "-9", "-1"]), 1);
+    assert_eq!(level(&["--with", "zstd", "-9", "-k18"]), 18);
+    assert_eq!(level(&["--level", "2", "-1"]), 1);
+    assert_eq!(level(&["-1", "--level", "2"]), 2);
+    bench.fails(&["mzip", &file, "-f", "-20"], USAGE, &["zstd has levels 1 to 19"]);
     assert_eq!(level(&["--with", "xz", "--level", "0"]), 0);
     bench.fails(&["mzip", &file, "-f", "--level", "0"], USAGE, &["zstd has levels 1 to 19"]);
 }

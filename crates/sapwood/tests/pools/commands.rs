@@ -592,9 +592,9 @@ fn what_cannot_be_done_is_said() {
     }
     bench.done(&of(&pool, &["create", "a", "--size", "10MiB"]));
     bench.fails(&of(&pool, &["create", "a", "--size", "10MiB"]), REFUSED, &["a volume a already"]);
-    bench.fails(&of(&pool, &["create", "b", "--size", "1000"]), REFUSED, &["multiple of 512"]);
-    bench.fails(&of(&pool, &["create", "b@x", "--size", "10MiB"]), REFUSED, &["b@x", "letters, digits"]);
-    bench.fails(&of(&pool, &["snapshot", "a"]), REFUSED, &["NAME@SNAPSHOT"]);
+    bench.fails(&of(&pool, &["create", "b", "--size", "1000"]), USAGE, &["multiple of 512"]);
+    bench.fails(&of(&pool, &["create", "b@x", "--size", "10MiB"]), USAGE, &["b@x", "letters, digits"]);
+    bench.fails(&of(&pool, &["snapshot", "a"]), USAGE, &["NAME@SNAPSHOT"]);
     bench.fails(&of(&pool, &["delete", "none"]), FAILED, &["no none", "volume list"]);
     bench.fails(&of(&pool, &["clone", "a", "c"]), REFUSED, &["a is not a snapshot"]);
     let file = bench.file("file", &[1; 100_000]);

@@ -1,7 +1,7 @@
 //! Pools: volumes for virtual machines, through shared memory.
 
 use crate::common::mounted::until;
-use crate::common::{random, Bench, Child, DAMAGED, FAILED, REFUSED};
+use crate::common::{random, Bench, Child, DAMAGED, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use testing::vhost::{feature, kind, Guest};
@@ -51,6 +51,7 @@ fn what_a_machine_writes_is_there_for_all_others() {
     let volume = |args: &[&str]| bench.run(&[&["volume", "--pool", &pool], args].concat());
     volume(&["delete", "web01"]).expect_failure(REFUSED, &["web01", "in use"]);
     volume(&["resize", "web01", "512KiB"]).expect_failure(REFUSED, &["web01", "in use"]);
+    volume(&["resize", "web01", "1000"]).expect_failure(USAGE, &["multiple of 512"]);
     volume(&["resize", "web01", "32MiB"]).expect_done();
     // Those that are made meanwhile have their sockets at once.
     volume(&["snapshot", "web01@monday"]).expect_done();

@@ -7,7 +7,7 @@ use format::mzip::{Compressor, BLOCK_BYTES_MAX};
 use libdeflater::{CompressionLvl, Decompressor};
 use liblzma::stream::{Check, Filters, LzmaOptions, Stream};
 use std::io::{self, ErrorKind, Read, Write};
-use std::ops::RangeInclusive;
+use std::ops::{RangeFrom, RangeInclusive};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::CParameter;
 
@@ -26,7 +26,9 @@ const SLICE_BYTES: usize = 256 << 10;
 /// Up to this level zstd needs no slices: a block takes a fraction of a second.
 const ZSTD_QUICK: u8 = 9;
 /// Quicker levels of zstd would take several times as long if far matches were looked for.
-const ZSTD_FAR: RangeInclusive<u8> = 3..=19;
+const ZSTD_FAR: RangeFrom<u8> = 3..;
+/// From this level on zstd finds all that repeats within its window.
+const ZSTD_SLOW: u8 = 17;
 /// Level 0 of xz would take several times as long; the windows of 8 and 9 reach over half a block or a whole one.
 const XZ_FAR: RangeInclusive<u8> = 1..=7;
 /// The shortest dictionary that xz has.
@@ -72,8 +74,8 @@ fn window(compressor: Compressor, level: u8) -> u64 {
     }
 }
 
-/// How far matches are looked for before the compressor sees a block, if they are. A match at a new distance takes about four bytes;
-/// the better a compressor is, and the longer its window, the more it stores in as many. One place in eight finds a little more than
+/// How far matches are looked for before the compressor sees a block, if they are. A match at a new distance takes about four bytes.
+/// The better a compressor is, and the longer its window, the longer a match must be to save anything. One place in eight finds a little more than
 /// one in sixteen, and takes half as long again, which beside slow compressors is little.
 pub(in crate::mzip) fn far_search(compressor: Compressor, level: u8) -> Option<Search> {
     let (shortest, chosen_log) = match compressor {
@@ -81,13 +83,23 @@ pub(in crate::mzip) fn far_search(compressor: Compressor, level: u8) -> Option<S
         Compressor::Bzip2 => (40, 3),
         Compressor::Zstd if ZSTD_FAR.contains(&level) => match level {
             ..=5 => (24, 4),
-            6..=16 => (40, 4),
+            6..ZSTD_SLOW => (40, 4),
             _ => (128, 3),
         },
         Compressor::Xz if XZ_FAR.contains(&level) => (if level < 3 { 64 } else { 128 }, 3),
         Compressor::None | Compressor::Zstd | Compressor::Xz => return None,
     };
     Some(Search { shortest, chosen_log })
+}
+
+/// Whether a compressor finds by itself what so many bytes repeat.
+pub(in crate::mzip) fn finds_all(compressor: Compressor, level: u8, bytes: usize) -> bool {
+    let is_slow = match compressor {
+        Compressor::Zstd => level >= ZSTD_SLOW,
+        Compressor::Xz => true,
+        Compressor::None | Compressor::Gzip | Compressor::Bzip2 => false,
+    };
+    is_slow && bytes as u64 <= window(compressor, level)
 }
 
 /// Whether blocks may have far matches.

@@ -1,7 +1,7 @@
 //! What blocks are stored as. Each is whole by itself: a gzip member, a bzip2 stream, a zstd frame, an xz stream, or the content
-//! itself; and before compressors with a short window, its far matches.
+//! itself; and before compressors with a window shorter than a block, its far matches.
 
-use super::codec::{compressed, decompressed, far_search};
+use super::codec::{compressed, decompressed, far_search, finds_all};
 use super::error::{MzipError, Result};
 use super::far::{joined, parted, Parted};
 use super::progress::Progress;
@@ -55,6 +55,9 @@ fn parted_if_it_pays(
     progress: &Progress,
 ) -> Result<Option<Apart>> {
     let Some(search) = far_search(compressor, level) else { return Ok(None) };
+    if finds_all(compressor, level, content.len()) {
+        return Ok(None);
+    }
     let samples = samples(content.len());
     let places: Vec<usize> = samples.iter().flat_map(|sample| [sample.start, sample.end]).collect();
     let Parted { literals, matches, marks } = parted(content, search, &places);
@@ -158,7 +161,6 @@ mod tests {
             (Compressor::Zstd, 3),
             (Compressor::Zstd, 17),
             (Compressor::Xz, 1),
-            (Compressor::Xz, 6),
         ];
         for (compressor, level) in ways {
             let packed = packed(compressor, level, twice.clone(), &Progress::default()).unwrap();

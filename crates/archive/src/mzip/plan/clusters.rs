@@ -1,13 +1,13 @@
 //! Clusters of any number of chunks, in bounded memory.
 //!
-//! The rule is [`FirstFit`]: all that a chunk must know is told by earlier chunks that have its super-features. Sorting
+//! The rule is [`KnownFirsts`]: all that a chunk must know is told by earlier chunks that have its super-features. Sorting
 //! tells for each super-feature of a chunk which chunk is the next that has it. Then the chunks are gone through in order,
 //! and each tells these next chunks what they must know (time-forward processing).
 
 use super::post::Post;
 use super::sorter::Sorter;
 use super::tape::Tape;
-use chunk::{FirstFit, SuperFeatures, SUPER_FEATURES};
+use chunk::{KnownFirsts, SuperFeatures, SUPER_FEATURES};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -66,11 +66,11 @@ impl Clusters {
         let mut post = Post::new(chunks.div_ceil(range_chunks) as usize);
         let mut joined = Tape::new(memory / 4);
         // What the chunks of the range know.
-        let mut known: Vec<FirstFit> = Vec::new();
+        let mut known: Vec<KnownFirsts> = Vec::new();
         for begin in (0..chunks).step_by(range_chunks as usize) {
             let range = begin..(begin + range_chunks).min(chunks);
             known.clear();
-            known.resize((range.end - range.start) as usize, FirstFit::default());
+            known.resize((range.end - range.start) as usize, KnownFirsts::default());
             for message in post.receive((begin / range_chunks) as usize) {
                 let [to, first] = message?;
                 known[((to >> KIND_BITS) - begin) as usize].learn(to as usize % SUPER_FEATURES, first);

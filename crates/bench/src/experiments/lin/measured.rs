@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{bail, Context as _, Result};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -292,6 +292,10 @@ pub fn for_each_subject(
 
 /// Compresses the files of all disks in these ways, as often as the context says, in turns.
 pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<All> {
+    if let Some(text) = options.ways.iter().find(|text| !ways.iter().any(|way| way.name.contains(*text))) {
+        let names: Vec<&str> = ways.iter().map(|way| way.name.as_str()).collect();
+        bail!("--ways {text}: there is none of this name; there are {}", names.join(", "));
+    }
     let sapwood = context.sapwood()?;
     let mut taken = options.taken(ways);
     taken.retain(|way| match way.missing() {

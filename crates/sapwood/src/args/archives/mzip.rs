@@ -4,6 +4,7 @@ use crate::sizes::parse_size;
 use crate::system::memory::memory_bytes;
 use archive::mzip::{levels, ChunkSpec, Compressor, Mover, SimilarityMethod, SpecError};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -115,46 +116,52 @@ impl Manners {
 /// The level of the compressor.
 #[derive(clap::Args)]
 pub struct Level {
-    /// The compressor's level: 1 to 12 for gzip, 1 to 9 for bzip2, 1 to 19 for zstd, 0 to 9 for xz. -1 to -9 are short for
+    /// The compressor's level: 1 to 12 for gzip, 1 to 9 for bzip2, 1 to 19 for zstd, 0 to 9 for xz. -1 to -19 are short for
     /// it; with gzip -9 is its best, 12 [default: 10 for gzip, 9 for bzip2, 3 for zstd, 6 for xz]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=19))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=19), overrides_with = "short_level")]
     level: Option<u8>,
-    #[arg(short = '1', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    one: bool,
-    #[arg(short = '2', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    two: bool,
-    #[arg(short = '3', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    three: bool,
-    #[arg(short = '4', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    four: bool,
-    #[arg(short = '5', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    five: bool,
-    #[arg(short = '6', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    six: bool,
-    #[arg(short = '7', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    seven: bool,
-    #[arg(short = '8', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    eight: bool,
-    #[arg(short = '9', hide = true, conflicts_with = "level", overrides_with_all = SHORT)]
-    nine: bool,
+    /// What `-9` becomes: [`with_levels_spelled_out`].
+    #[arg(long, hide = true, overrides_with_all = ["short_level", "level"])]
+    short_level: Option<u8>,
 }
-
-/// The short options for levels: the last one counts.
-const SHORT: [&str; 9] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 
 impl Level {
     /// The level that is asked for, or the usual one.
     pub fn of(&self, compressor: Compressor) -> u8 {
-        let short = [
-            self.one, self.two, self.three, self.four, self.five, self.six, self.seven, self.eight, self.nine,
-        ];
-        let short = (1..=9).zip(short).find_map(|(level, is_asked)| is_asked.then_some(level));
-        let short = short.map(|level| match (compressor, level) {
+        let short = self.short_level.map(|level| match (compressor, level) {
             (Compressor::Gzip, 9) => *levels(compressor).0.end(),
             _ => level,
         });
         self.level.or(short).unwrap_or(levels(compressor).1)
     }
+}
+
+/// The words of a command line, in which the short levels of `mzip`, which are numbers, are spelled out: `-19` is level 19, as
+/// with zstd, and not `-1 -9`. The last one counts.
+pub fn with_levels_spelled_out(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let (mut is_mzip, mut are_options) = (false, true);
+    let spelled = words.flat_map(|word| {
+        // No other command has numbers for options.
+        is_mzip |= word == "mzip";
+        are_options &= word != "--";
+        let found = if is_mzip && are_options { level_in(&word) } else { None };
+        found.map_or_else(|| vec![word], |found| found.into_iter().flatten().collect())
+    });
+    spelled.collect()
+}
+
+/// The level in a word of short options, and the others; `None` if there is none.
+fn level_in(word: &OsStr) -> Option<[Option<OsString>; 2]> {
+    let options = word.to_str()?.strip_prefix('-')?;
+    // The word may end with the name of a result.
+    let end = options.find('o').unwrap_or(options.len());
+    let begin = options[..end].find(|c: char| c.is_ascii_digit())?;
+    let digits = options[begin..end].find(|c: char| !c.is_ascii_digit()).map_or(end, |n| begin + n);
+    let is_level =
+        (1..=2).contains(&(digits - begin)) && options[..begin].chars().all(|c| c.is_ascii_alphabetic());
+    let rest = [&options[..begin], &options[digits..]].concat();
+    let others = (!rest.is_empty()).then(|| format!("-{rest}").into());
+    is_level.then(|| [Some(format!("--short-level={}", &options[begin..digits]).into()), others])
 }
 
 fn compressor(name: &str) -> Compressor {
@@ -183,4 +190,26 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
     let (begin, bytes) = (parse_size(begin)?, parse_size(bytes)?);
     let end = begin.checked_add(bytes).ok_or_else(wrong)?;
     Ok(begin..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_levels_are_spelled_out() {
+        let spelled = |line: &str| {
+            let words = with_levels_spelled_out(line.split(' ').map(Into::into));
+            words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        for (line, expected) in [
+            ("sapwood mzip -k -19 a", "sapwood mzip -k --short-level=19 a"),
+            ("sapwood mzip -9 -kf12c a", "sapwood mzip --short-level=9 --short-level=12 -kfc a"),
+            ("sapwood mzip -6o7 -o7 -ko12", "sapwood mzip --short-level=6 -o7 -o7 -ko12"),
+            ("sapwood mzip -123 - --with xz -- -19", "sapwood mzip -123 - --with xz -- -19"),
+            ("sapwood munzip -19 -1", "sapwood munzip -19 -1"),
+        ] {
+            assert_eq!(spelled(line), expected);
+        }
+    }
 }

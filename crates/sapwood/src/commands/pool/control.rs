@@ -8,6 +8,7 @@ use super::open::{is_held, open};
 use super::request::Request;
 use super::scrub::scrub;
 use crate::system::signals::EndSignal;
+use crate::terminal::exit_code::FAILED;
 use crate::terminal::outcome::of_pool;
 use anyhow::{anyhow, bail, Context, Result};
 use pool::{Pool, PoolError};
@@ -112,6 +113,7 @@ fn ask_server_within(path: &Path, request: &Request, held: &PoolError, patience:
     match (answer.get("done"), answer["error"].as_str()) {
         (Some(done), _) => Ok(done.clone()),
         (None, Some(error)) => Err(match answer["code"].as_u64() {
+            Some(2) => PoolError::Invalid(error.into()).into(),
             Some(3) => PoolError::Damaged { what: path.display().to_string(), why: error.into() }.into(),
             Some(4) => PoolError::Refused(error.into()).into(),
             _ => anyhow!("{error}"),
@@ -266,7 +268,7 @@ fn answer<'scope>(
             }
             Err(error) => refusal(&error),
         },
-        Err(error) => json!({ "error": format!("not a request: {error}"), "code": 2 }),
+        Err(error) => json!({ "error": format!("not a request: {error}"), "code": FAILED }),
     };
     (&stream).write_all(format!("{answer}\n").as_bytes())
 }

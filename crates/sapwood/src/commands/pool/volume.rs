@@ -72,7 +72,7 @@ fn request(what: &VolumeWhat) -> Result<Request> {
         VolumeWhat::Share { name, mode } => Request::Share { name: name.clone(), share: *mode },
         VolumeWhat::Snapshot { snapshot } => {
             let (volume, name) = snapshot.split_once('@').ok_or_else(|| {
-                PoolError::Refused(format!(
+                PoolError::Invalid(format!(
                     "{snapshot}: a snapshot is called NAME@SNAPSHOT, such as {snapshot}@monday"
                 ))
             })?;

@@ -307,8 +307,18 @@ const NOT_ON_THE_PAGE: &[&str] = &[
 ];
 
 /// What a message of the program stands behind.
-const MARKS: [&str; 9] =
-    ["bail!(", "anyhow!(", "ensure!(", "Usage(", "Refused(", "refused(", "usage(", "let why =", "let what ="];
+const MARKS: [&str; 10] = [
+    "bail!(",
+    "anyhow!(",
+    "ensure!(",
+    "Usage(",
+    "Refused(",
+    "Invalid(",
+    "refused(",
+    "usage(",
+    "let why =",
+    "let what =",
+];
 /// Shorter parts say nothing.
 const PART_CHARS_MIN: usize = 12;
 
