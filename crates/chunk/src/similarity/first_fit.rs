@@ -8,9 +8,9 @@ const NONE: u64 = u64::MAX;
 /// What a chunk must know to find its cluster: for each of its super-features the first chunk of a cluster that has it, if
 /// one before it does.
 ///
-/// A chunk joins the cluster of the first of its super-features of which that is known; any other is the first chunk of a
-/// cluster of its own. Whoever goes through the chunks in order needs no table of super-features for it: each chunk tells
-/// what must be known to the next chunk that has the same super-feature, and only to that one.
+/// The super-features are looked at in order: a chunk joins the cluster of the first one for which that is known. If there is
+/// none, the chunk is the first one of its own cluster. No table of super-features is needed for it: chunks are gone through
+/// in order, and each tells the next chunk that has the same super-feature what that must know.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownFirsts([u64; SUPER_FEATURES]);
 
